@@ -1,0 +1,142 @@
+"""What every loss shares: bring tensors into one shape, weigh by the target, reduce.
+
+Inside the library the class axis is last, a target is either class indices ``(...)`` or class weights
+``(..., C)``, and arithmetic happens in float32 at least. Public functions call `prepare` on the way in and
+`reduce` on the way out; the mathematics between them is free of checks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .errors import DubitoError
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Half precision becomes float32; float32 and float64 stay as they are."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def checks_values(x: Tensor) -> bool:
+    """Whether values may be looked at here: on the CPU and outside a compiled graph.
+
+    Reading a value on a GPU would stall it at every step, and inside a graph there is no value yet.
+    """
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def prepare(
+    logits: Tensor, target: Tensor, *, dim: int, ignore_index: int, distribution: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Class axis last, float32 at least, ignored labels replaced by class 0.
+
+    Arguments:
+        logits: any real scores with the classes on axis `dim`.
+        target: class indices (the shape of `logits` without `dim`) or float weights (the shape of `logits`).
+        distribution: refuse float weights that are negative or do not sum to one.
+
+    Returns:
+        (logits, target, kept) with `kept` a boolean mask of the examples that count, None for all.
+    """
+    check_floating(logits, "logits")
+    if not -logits.dim() <= dim < logits.dim():
+        raise DubitoError(
+            "no such class axis", where=f"dim={dim}", got=f"logits of shape {tuple(logits.shape)}"
+        )
+    z = at_least_float32(logits).movedim(dim, -1)
+    if target.is_floating_point():
+        if target.shape != logits.shape:
+            raise DubitoError(
+                "a float target must give one weight per class",
+                expected=tuple(logits.shape),
+                got=tuple(target.shape),
+                remedy="pass class indices as integers (target.long())",
+            )
+        weights = target.to(z.dtype).movedim(dim, -1)
+        if distribution:
+            check_distribution(weights)
+        return z, weights, None
+    check_indices(target, z, ignore_index)
+    kept = target != ignore_index
+    return z, torch.where(kept, target, 0).long(), kept
+
+
+def check_floating(x: Tensor, name: str) -> None:
+    """Refuse anything but a real floating tensor with at least one axis."""
+    if not x.is_floating_point() or x.dim() == 0:
+        raise DubitoError(
+            f"{name} must be a floating tensor with a class axis", got=f"{x.dtype} of shape {tuple(x.shape)}"
+        )
+
+
+def check_indices(target: Tensor, z: Tensor, ignore_index: int) -> None:
+    """Refuse class indices of a wrong type or shape, or out of range. `z` has its classes last."""
+    if target.dtype == torch.bool or target.is_complex():
+        raise DubitoError("class indices must be integers", got=str(target.dtype), remedy="use target.long()")
+    if target.shape != z.shape[:-1]:
+        raise DubitoError(
+            "target does not match logits", expected=tuple(z.shape[:-1]), got=tuple(target.shape)
+        )
+    if not checks_values(target) or target.numel() == 0:
+        return
+    bad = (target != ignore_index) & ((target < 0) | (target >= z.shape[-1]))
+    if bad.any():
+        place = tuple(bad.nonzero()[0].tolist())
+        raise DubitoError(
+            "label out of range",
+            where=f"target[{', '.join(map(str, place))}]",
+            expected=f"0 to {z.shape[-1] - 1} or ignore_index={ignore_index}",
+            got=int(target[place]),
+        )
+
+
+def check_distribution(weights: Tensor) -> None:
+    """Refuse rows that are negative or do not sum to one (classes last)."""
+    if not checks_values(weights) or weights.numel() == 0:
+        return
+    if not bool((weights >= 0).all()):
+        raise DubitoError(
+            "this loss needs a distribution as target", expected="weights >= 0", got="a negative weight"
+        )
+    sums = weights.sum(-1)
+    if not torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
+        worst = float(sums.flatten()[(sums - 1).abs().argmax()])
+        raise DubitoError(
+            "this loss needs a distribution as target", expected="rows that sum to 1", got=worst
+        )
+
+
+def expect(values: Tensor, target: Tensor) -> Tensor:
+    """sum_k target_k values_k over the last axis, with 0 times infinity taken as 0.
+
+    `target` is class indices ``(...)`` or weights ``(..., C)``.
+    """
+    if not target.is_floating_point():
+        return values.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    nothing = (target == 0) & values.isinf()
+    return (values.masked_fill(nothing, 0.0) * target).sum(-1)
+
+
+def as_weights(target: Tensor, num_classes: int, dtype: torch.dtype) -> Tensor:
+    """Class indices as one-hot weights; weights as they are."""
+    if target.is_floating_point():
+        return target.to(dtype)
+    classes = torch.arange(num_classes, device=target.device)
+    return (target.unsqueeze(-1) == classes).to(dtype)
+
+
+def reduce(losses: Tensor, kept: Tensor | None, reduction: str) -> Tensor:
+    """Mean over the kept examples (0 with zero gradient over none), sum, or none (ignored ones give 0)."""
+    if reduction not in REDUCTIONS:
+        raise DubitoError("unknown reduction", expected=" or ".join(REDUCTIONS), got=repr(reduction))
+    if kept is not None:
+        losses = torch.where(kept, losses, 0.0)
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    count = losses.numel() if kept is None else kept.sum()
+    return losses.sum() / (count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1))
