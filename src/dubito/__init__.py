@@ -31,9 +31,10 @@ _HOME = {
     "LearnedTransition": "channels",
     "AnnotatorConfusion": "channels",
 }
-_MODULES = (
-    "losses targets links heads channels weights penalties noise estimate metrics testing errors".split()
-)
+_MODULES = [
+    *("losses", "targets", "links", "heads", "channels", "weights", "penalties"),
+    *("noise", "estimate", "metrics", "testing", "errors"),
+]
 
 __all__ = [*_HOME, *_MODULES, "__version__"]
 

@@ -22,7 +22,7 @@ class DubitoError(ValueError):
         >>> raise DubitoError("label out of range", where="target[3]", expected="0 to 9", got=12,
         ...                   remedy="drop the row or raise num_classes")
         Traceback (most recent call last):
-        dubito.errors.DubitoError: label out of range at target[3]: expected 0 to 9, got 12; drop the row or ...
+        dubito.errors.DubitoError: label out of range at target[3]: expected 0 to 9, got 12; drop ...
     """
 
     def __init__(
