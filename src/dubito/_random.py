@@ -6,8 +6,8 @@ are hashed with the output function of SplitMix64, chained once per counter,
     h_0 = key(purpose),   h_i = mix(h_{i-1} + golden * c_i)   for c = (seed, *counters),
 
 in 64-bit integer arithmetic that wraps alike on every device. Counters are ints or integer tensors and
-broadcast, so the functions work inside captured CUDA graphs and `torch.compile` when seed and epoch are tensors
-(pass the purpose there as the integer `key(purpose)`, computed beforehand).
+broadcast, so the functions work inside captured CUDA graphs and `torch.compile` with seed and epoch as tensors
+(the purpose then given as the integer `key(purpose)`, computed beforehand).
 """
 
 from __future__ import annotations

@@ -1,0 +1,244 @@
+"""The in-memory set: inputs, observed labels, and the clean labels that only scoring may see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from .._random import permutation
+from ..errors import DubitoError
+
+NONE_GIVEN = -1
+
+
+class Triplets(NamedTuple):
+    """Crowd labels in the long form: parallel int64 vectors, one entry per given label."""
+
+    item: Tensor
+    annotator: Tensor
+    label: Tensor
+
+
+class LazyInputs(Protocol):
+    """Inputs that are read when asked for: a sequence of decoded examples that is indexed by a tensor."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledData:
+    """Examples with labels that deserve doubt.
+
+    A subset shares `inputs` with the whole and keeps only the row numbers, so splitting copies no image.
+    A loop that holds the data on its device gathers a batch by position and normalises it there:
+    `data.to(device)`, then `data.batch(positions)`.
+
+    Arguments:
+        inputs: uint8 images (M, C, H, W), float features (M, F), or an object that decodes rows when indexed.
+        labels: observed class indices, (N,) or (N, H, W) for pixels; -1 where none was given.
+        clean: true class indices of the same shape, for scoring only; -1 where unknown.
+        classes: names of the classes.
+        mean, std: per channel or feature; images are scaled to [0, 1] before.
+        rows: which row of `inputs` each example is; None: row i is example i.
+        ids: a name per example, for reports.
+        crowd: labels of several annotators; `item` counts the examples of this set.
+        annotators: names of the annotators.
+        extra: further per-example tensors (votes, the photo a crop came from).
+        name: what to call the set in messages.
+
+    Example:
+        >>> data = LabelledData(torch.rand(10, 3), torch.arange(10) % 2, classes=("no", "yes"))
+        >>> train, validation = data.split(8, 2, seed=0)
+        >>> len(train), len(validation), train.inputs is data.inputs
+        (8, 2, True)
+    """
+
+    inputs: Tensor | LazyInputs
+    labels: Tensor
+    clean: Tensor | None = None
+    classes: tuple[str, ...] = ()
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    rows: Tensor | None = None
+    ids: Sequence[str] | None = None
+    crowd: Triplets | None = None
+    annotators: tuple[str, ...] = ()
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    name: str = "data"
+    _scale: tuple[Tensor, Tensor] | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        n = len(self.labels)
+        if (self.mean is None) != (self.std is None):
+            raise DubitoError("mean and std go together", where=self.name)
+        if self.mean is not None and self.std is not None:
+            # Made here, once: inside a captured CUDA graph nothing may be copied from the host.
+            mean, std = (torch.tensor(v, device=self.device) for v in (self.mean, self.std))
+            object.__setattr__(self, "_scale", (mean, std))
+        parts: dict[str, Sized | None] = {
+            "clean": self.clean,
+            "rows": self.rows,
+            "ids": self.ids,
+            **self.extra,
+        }
+        if self.rows is None:
+            parts["inputs"] = self.inputs
+        for part, value in parts.items():
+            if value is not None and len(value) != n:
+                raise DubitoError(
+                    f"{part} and labels differ in length", where=self.name, expected=n, got=len(value)
+                )
+        if self.clean is not None and self.clean.shape != self.labels.shape:
+            raise DubitoError(
+                "clean labels differ in shape from the observed ones",
+                where=self.name,
+                expected=tuple(self.labels.shape),
+                got=tuple(self.clean.shape),
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes: of the names, or else one more than the largest label."""
+        if self.classes:
+            return len(self.classes)
+        seen = [t for t in (self.labels, self.clean, self.crowd and self.crowd.label) if t is not None]
+        return max((int(t.max()) + 1 for t in seen if t.numel()), default=0)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the labels live, and the inputs unless they are decoded lazily."""
+        return self.labels.device
+
+    def gather(self, positions: Tensor) -> Tensor:
+        """The raw inputs of some examples, in that order, straight from the shared store."""
+        rows = positions if self.rows is None else self.rows[positions]
+        if isinstance(self.inputs, Tensor):
+            return self.inputs[rows]
+        return self.inputs[rows.cpu()].to(self.device, non_blocking=True)
+
+    def batch(self, positions: Tensor) -> Tensor:
+        """The normalised float32 inputs of some examples, on the device that holds the data."""
+        return self.normalise(self.gather(positions))
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """(x / 255 - mean) / std for uint8 images, (x - mean) / std for floats, as float32 at least."""
+        return normalise(x, *(self._scale or (None, None)))
+
+    def subset(self, positions: Tensor | Sequence[int]) -> LabelledData:
+        """Some examples, in that order; `inputs` is shared, not copied."""
+        keep = torch.as_tensor(positions, dtype=torch.int64, device=self.device)
+        on_cpu = keep.tolist() if self.ids is not None else []
+        return replace(
+            self,
+            labels=self.labels[keep],
+            clean=None if self.clean is None else self.clean[keep],
+            rows=keep if self.rows is None else self.rows[keep],
+            ids=None if self.ids is None else [self.ids[i] for i in on_cpu],
+            crowd=None if self.crowd is None else _restrict(self.crowd, keep, len(self)),
+            extra={k: v[keep] for k, v in self.extra.items()},
+        )
+
+    def split(
+        self, *sizes: int | float, seed: int, purpose: str = "split", groups: Tensor | None = None
+    ) -> tuple[LabelledData, ...]:
+        """Disjoint random parts, the same for the same seed.
+
+        Arguments:
+            sizes: counts, or fractions of the whole (not both); what is left over is in no part.
+            seed: keys the permutation together with `purpose`.
+            groups: a group number per example; no group is cut, so the sizes become approximate.
+        """
+        counts = _counts(sizes, len(self), self.name)
+        if groups is None:
+            order = permutation(len(self), seed, purpose=purpose, device=self.device)
+        else:
+            order, counts = _grouped(groups.to(self.device), counts, seed, purpose)
+        ends = [0]
+        for count in counts:
+            ends.append(ends[-1] + count)
+        return tuple(self.subset(order[a:b]) for a, b in pairwise(ends))
+
+    def to(self, device: torch.device | str) -> LabelledData:
+        """The same set with its tensors on a device; move before splitting, so that parts share one copy."""
+
+        def move(value: Tensor | None) -> Tensor | None:
+            return None if value is None else value.to(device)
+
+        return replace(
+            self,
+            inputs=self.inputs.to(device) if isinstance(self.inputs, Tensor) else self.inputs,
+            labels=self.labels.to(device),
+            clean=move(self.clean),
+            rows=move(self.rows),
+            crowd=None if self.crowd is None else Triplets(*(t.to(device) for t in self.crowd)),
+            extra={k: v.to(device) for k, v in self.extra.items()},
+        )
+
+    def with_labels(self, labels: Tensor) -> LabelledData:
+        """The same examples under other observed labels; the clean ones stay for scoring."""
+        return replace(self, labels=labels)
+
+
+def normalise(x: Tensor, mean: Tensor | None = None, std: Tensor | None = None) -> Tensor:
+    """(x / 255 - mean) / std for uint8 images, (x - mean) / std for floats; channels or features on axis 1."""
+    y = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x
+    if y.dtype != torch.float64:
+        y = y.to(torch.float32)
+    if mean is None or std is None:
+        return y
+    shape = (-1,) + (1,) * (x.dim() - 2)
+    return (y - mean.view(shape)) / std.view(shape)
+
+
+def _counts(sizes: Sequence[int | float], n: int, name: str) -> list[int]:
+    if all(isinstance(s, int) for s in sizes):
+        counts = [int(s) for s in sizes]
+    elif all(isinstance(s, float) for s in sizes):
+        ends, total = [0], 0.0
+        for size in sizes:
+            total += size
+            ends.append(round(total * n))
+        counts = [b - a for a, b in pairwise(ends)]
+    else:
+        raise DubitoError("split sizes must be all counts or all fractions", where=name, got=tuple(sizes))
+    if not counts or min(counts) < 0 or sum(counts) > n:
+        raise DubitoError(
+            "these split sizes do not fit", where=name, expected=f"at most {n} examples", got=tuple(sizes)
+        )
+    return counts
+
+
+def _grouped(groups: Tensor, counts: list[int], seed: int, purpose: str) -> tuple[Tensor, list[int]]:
+    """Fill the parts with whole groups in random order; a group goes where its first member falls."""
+    names, member = torch.unique(groups, return_inverse=True)
+    rank = torch.empty_like(names)
+    rank[permutation(len(names), seed, purpose=purpose, device=names.device)] = torch.arange(
+        len(names), device=names.device
+    )
+    order = torch.sort(rank[member], stable=True).indices
+    ordered = rank[member][order]
+    starts = torch.searchsorted(ordered, torch.arange(len(names), device=names.device))
+    ends, total = [0], 0
+    for count in counts:
+        total += count
+        later = starts[starts >= total]
+        ends.append(int(later[0]) if len(later) else len(order))
+    return order, [b - a for a, b in pairwise(ends)]
+
+
+def _restrict(crowd: Triplets, keep: Tensor, n: int) -> Triplets:
+    """The triplets of the kept items, their items renumbered by position."""
+    place = torch.full((n,), -1, dtype=torch.int64, device=keep.device)
+    place[keep] = torch.arange(len(keep), device=keep.device)
+    item = place[crowd.item]
+    kept = item >= 0
+    return Triplets(item[kept], crowd.annotator[kept], crowd.label[kept])
