@@ -1,0 +1,121 @@
+"""Files that are either whole or absent: write, flush to the disk, rename; and paths that are refused."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from .errors import DubitoError
+
+_FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the quota is used up",
+    errno.EFBIG: "file too large",
+}
+
+
+def sha256(data: bytes | bytearray | memoryview) -> str:
+    """The SHA-256 of some bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_of_file(path: Path) -> str:
+    """The SHA-256 of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_durable(path: Path, data: bytes) -> None:
+    """Create `path` with these bytes and wait until they are on the disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view[: 1 << 26]) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put a whole new file in the place of `path`: readers see the old one or the new one, never a part."""
+    refuse_special(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)
+        write_durable(temporary, data)
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise cannot_write(path, len(data), error) from error
+
+
+def refuse_special(path: Path) -> None:
+    """Refuse a path that exists and is not a regular file: renaming onto it would replace it."""
+    kind = kind_of(path)
+    if kind not in ("nothing", "a file"):
+        raise DubitoError(
+            "refusing to write", where=str(path), expected="a regular file or nothing", got=kind
+        )
+
+
+def kind_of(path: Path) -> str:
+    """What is at `path`, links not followed: 'nothing', 'a file', 'a folder', 'a symbolic link', 'a device', ..."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "nothing"
+    names = {
+        stat.S_IFREG: "a file",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFLNK: "a symbolic link",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+    }
+    return names.get(stat.S_IFMT(mode), "something unknown")
+
+
+def cannot_write(path: Path, size: int, error: OSError) -> DubitoError:
+    """The sentence for a write that failed: where, how many bytes, why, and how much room there is."""
+    why = _FULL.get(error.errno or 0, error.strerror or type(error).__name__)
+    remedy = "make room or choose another folder; what was saved before is untouched"
+    try:
+        got = f"{why} ({shutil.disk_usage(path.parent).free:,} bytes free)"
+    except OSError:
+        got = why
+    return DubitoError(
+        "cannot write", where=str(path), expected=f"room for {size:,} bytes", got=got, remedy=remedy
+    )
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """The bytes of a regular file (links not followed) of at most `most` bytes."""
+    kind = kind_of(path)
+    if kind != "a file":
+        raise DubitoError("cannot read", where=str(path), expected="a regular file", got=kind)
+    size = path.stat().st_size
+    if size > most:
+        raise DubitoError(
+            "file too large", where=str(path), expected=f"at most {most:,} bytes", got=f"{size:,} bytes"
+        )
+    with path.open("rb") as file:
+        data = file.read(size + 1)
+    if len(data) != size:
+        raise DubitoError("the file changed while it was read", where=str(path), expected=f"{size:,} bytes")
+    return data
