@@ -1,0 +1,102 @@
+"""What the public functions of this package accept, and the sentences that refuse the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import DubitoError
+
+# Rows of a matrix in float32 sum to one within this.
+ROW_TOLERANCE = 1e-5
+
+
+def stochastic(matrix: Any, name: str, axes: int) -> Tensor:
+    """`matrix` as a float64 tensor on the CPU whose last two axes are [true, observed], rows summing to one."""
+    values = _as_real(matrix, name)
+    if values.dim() != axes:
+        layout = {2: "[true, observed]", 3: "[annotator, true, observed]"}[axes]
+        raise DubitoError(f"{name} has the wrong number of axes", expected=layout, got=tuple(values.shape))
+    if values.shape[-1] != values.shape[-2] or values.shape[-1] < 1:
+        raise DubitoError(f"{name} must be square", got=tuple(values.shape))
+    return distributions(values, name)
+
+
+def distributions(matrix: Any, name: str) -> Tensor:
+    """`matrix` as float64 on the CPU with every last axis a probability distribution."""
+    values = _as_real(matrix, name)
+    for wrong, what in (
+        (~values.isfinite(), "is not finite"),
+        (values < 0, "has a negative entry"),
+        (((values.sum(-1) - 1).abs() > ROW_TOLERANCE).unsqueeze(-1), "has a row that does not sum to 1"),
+    ):
+        if bool(wrong.any()):
+            place = wrong.nonzero()[0].tolist()
+            found = values[tuple(place)] if wrong.shape == values.shape else values[tuple(place[:-1])].sum()
+            index = ", ".join(map(str, place if wrong.shape == values.shape else place[:-1]))
+            raise DubitoError(f"{name} {what}", where=f"{name}[{index}]", got=float(found))
+    return values
+
+
+def _as_real(matrix: Any, name: str) -> Tensor:
+    try:
+        values = torch.as_tensor(matrix)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DubitoError(f"{name} is not an array of numbers", got=type(matrix).__name__) from error
+    if values.is_complex() or values.dtype == torch.bool:
+        raise DubitoError(f"{name} must hold real numbers", got=str(values.dtype))
+    return values.detach().to("cpu", torch.float64)
+
+
+def class_indices(labels: Any, num_classes: int, name: str = "labels") -> np.ndarray[Any, np.dtype[np.int64]]:
+    """`labels` (torch, numpy or a list of integers, any shape) as int64, all within 0 to num_classes - 1."""
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise DubitoError(
+            f"{name} must be integer class indices",
+            got=str(array.dtype),
+            remedy="encode the classes as 0, 1, 2, ... first",
+        )
+    outside = (array < 0) | (array >= num_classes)
+    if outside.any():
+        place = tuple(int(i) for i in np.argwhere(outside)[0])
+        raise DubitoError(
+            "label out of range",
+            where=f"{name}[{', '.join(map(str, place))}]",
+            expected=f"0 to {num_classes - 1}",
+            got=int(array[place]),
+            remedy="drop missing labels first or build the matrix for more classes",
+        )
+    return array.astype(np.int64)
+
+
+def probability(value: Any, name: str) -> float:
+    """A real number within [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
+        raise DubitoError(f"{name} must be a number", got=repr(value))
+    if not 0.0 <= float(value) <= 1.0:
+        raise DubitoError(f"{name} must be a probability", expected="0 to 1", got=value)
+    return float(value)
+
+
+def count(value: Any, name: str, least: int) -> int:
+    """An integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise DubitoError(f"{name} must be a whole number", expected=f"at least {least}", got=repr(value))
+    return int(value)
+
+
+def torch_generator(generator: Any) -> torch.Generator:
+    """A torch generator; None would mean the global one, which this library never touches."""
+    if not isinstance(generator, torch.Generator):
+        raise DubitoError(
+            "a torch generator is needed",
+            got=type(generator).__name__,
+            remedy="pass generator=torch.Generator().manual_seed(seed)",
+        )
+    return generator
