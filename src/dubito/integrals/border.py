@@ -1,0 +1,86 @@
+"""Validation and shapes shared by the public functions of the integrals."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._tensors import at_least_float32, check_floating, checks_values
+from ..errors import DubitoError
+
+
+class Latent(NamedTuple):
+    """A Gaussian over logits with one leading shape: mean, scale (..., K), factors (..., K, R), tau (..., 1)."""
+
+    mean: Tensor
+    scale: Tensor
+    factors: Tensor | None
+    temperature: Tensor
+
+    @property
+    def rank(self) -> int:
+        """Number of factors, 0 without any."""
+        return 0 if self.factors is None else self.factors.shape[-1]
+
+
+def as_latent(
+    mean: Tensor,
+    scale: Tensor | float,
+    factors: Tensor | None,
+    temperature: float | Tensor,
+    dim: int = -1,
+) -> Latent:
+    """Check the parameters and bring them to one leading shape, classes last, float32 at least."""
+    check_floating(mean, "mean")
+    if not -mean.dim() <= dim < mean.dim():
+        raise DubitoError("no such class axis", where=f"dim={dim}", got=f"mean of shape {tuple(mean.shape)}")
+    m = at_least_float32(mean).movedim(dim, -1)
+    s = torch.as_tensor(scale, device=mean.device)
+    s = s.to(m.dtype) if s.dim() == 0 else s.movedim(dim, -1).to(m.dtype)
+    tau = torch.as_tensor(temperature, device=mean.device).to(m.dtype)
+    _check_values(m, s, tau)
+    try:
+        shape = torch.broadcast_shapes(m.shape, s.shape)
+        m, s = m.expand(shape), s.expand(shape)
+        tau = tau.expand(*shape[:-1], 1)
+    except RuntimeError:
+        raise DubitoError(
+            "mean, scale and temperature do not go together",
+            expected="shapes that broadcast, with temperature a number or (..., 1)",
+            got=f"{tuple(m.shape)}, {tuple(s.shape)} and {tuple(tau.shape)}",
+        ) from None
+    return Latent(m, s, _as_factors(m, factors), tau)
+
+
+def _as_factors(mean: Tensor, factors: Tensor | None) -> Tensor | None:
+    if factors is None:
+        return None
+    fits = factors.dim() >= 2 and factors.shape[-2] == mean.shape[-1]
+    try:
+        shape = torch.broadcast_shapes(factors.shape[:-2], mean.shape[:-1]) if fits else None
+    except RuntimeError:
+        shape = None
+    if shape is None or shape != mean.shape[:-1]:
+        raise DubitoError(
+            "factors do not match mean",
+            expected=f"(..., {mean.shape[-1]}, R) over the leading shape {tuple(mean.shape[:-1])}",
+            got=tuple(factors.shape),
+        )
+    return factors.to(mean.dtype).expand(*shape, *factors.shape[-2:])
+
+
+def _check_values(mean: Tensor, scale: Tensor, temperature: Tensor) -> None:
+    if not checks_values(mean):
+        return
+    for name, x in (("mean", mean), ("scale", scale), ("temperature", temperature)):
+        if not bool(torch.isfinite(x).all()):
+            raise DubitoError(f"{name} is not finite", where=_place(~torch.isfinite(x), name))
+        if name != "mean" and bool((x < 0).any()):
+            raise DubitoError(f"negative {name}", where=_place(x < 0, name), expected=f"{name} >= 0")
+
+
+def _place(bad: Tensor, name: str) -> str:
+    index = bad.nonzero()[0].tolist()
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
