@@ -1,0 +1,131 @@
+"""One confusion matrix per annotator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .._dense import check_sizes
+from .._tensors import at_least_float32, checks_values
+from ..errors import DubitoError
+from ._core import Channel, log_rows, start, through
+
+
+class AnnotatorConfusion(Channel):
+    """One learned confusion matrix per annotator.
+
+        A_r = softplus(W_r) / row sums,   log q_j = logsumexp_i(log p_i + log A_r[i, j])
+
+    Only the matrices of the given labels are gathered, so that a step costs as much as its labels, however
+    many annotators there are. The likelihood alone cannot tell A from the classifier: add `penalties.trace`.
+
+    Shapes: log_p ``(..., K)``, annotators ``(...)`` -> ``(..., K)``, leading axes broadcast: ``(N, 1, K)``
+    with ``(R,)`` gives every annotator's view of every item. W ``(R, K, K)``, ``A[r, true, observed]``.
+
+    Arguments:
+        init: ``"diagonal"``; ``"paper"``: W = 6 I - 5, which fades with the number of classes (diagonal .956
+            for 10, .664 for 100); or stochastic matrices ``(K, K)`` or ``(R, K, K)`` to start from.
+        diagonal: the starting diagonal of every A_r for ``init="diagonal"``, for any number of classes.
+        sparse: row-sparse gradients (for `torch.optim.SparseAdam`); annotators without a label in the batch
+            are neither read nor written.
+
+    Reference:
+        tanno2019 eq. 2, eq. 3, listing 2, alg. 1
+
+    Example:
+        >>> channel = AnnotatorConfusion(5, 10, init="paper")
+        >>> channel.skills().detach()
+        tensor([0.9560, 0.9560, 0.9560, 0.9560, 0.9560])
+        >>> log_p = torch.zeros(3, 10).log_softmax(-1)
+        >>> channel(log_p, torch.tensor([4, 0, 4])).shape
+        torch.Size([3, 10])
+    """
+
+    per_annotator = True
+
+    def __init__(
+        self,
+        num_annotators: int,
+        num_classes: int,
+        *,
+        init: str | Tensor = "diagonal",
+        diagonal: float = 0.9,
+        sparse: bool = False,
+    ) -> None:
+        super().__init__()
+        check_sizes(num_annotators=num_annotators, num_classes=num_classes)
+        self.num_annotators, self.num_classes, self.sparse = num_annotators, num_classes, sparse
+        first = start(num_classes, init, diagonal).to(torch.get_default_dtype())
+        if first.dim() > 3 or (first.dim() == 3 and first.shape[0] not in (1, num_annotators)):
+            raise DubitoError(
+                "init must give one matrix or one per annotator", expected=num_annotators, got=first.shape[0]
+            )
+        self.weight = nn.Parameter(first.expand(num_annotators, -1, -1).clone())
+
+    def log_matrices(self, annotators: Tensor | None = None) -> Tensor:
+        """Log of A for the given annotators ``(...)`` -> ``(..., K, K)``; for all of them when None."""
+        if annotators is None:
+            return log_rows(at_least_float32(self.weight))
+        check_annotators(annotators, self.num_annotators)
+        if self.sparse:
+            rows: Tensor = _SparseRows.apply(self.weight, annotators)  # type: ignore[no-untyped-call]
+            return log_rows(at_least_float32(rows))
+        # Normalise before or after gathering, whichever is less work.
+        if self.num_annotators <= annotators.numel():
+            return _rows(self.log_matrices(), annotators)
+        return log_rows(at_least_float32(_rows(self.weight, annotators)))
+
+    def diagonals(self, annotators: Tensor | None = None) -> Tensor:
+        """P(observed = c | true = c) of the given annotators, ``(..., K)``."""
+        return self.log_matrices(annotators).diagonal(dim1=-2, dim2=-1).exp()
+
+    def forward(self, log_p: Tensor, annotators: Tensor) -> Tensor:
+        """Log-probabilities of the true class to those of each label, given who gave it."""
+        log_p = self.accept(log_p)
+        return through(log_p, self.log_matrices(annotators).to(log_p.dtype))
+
+
+def check_annotators(annotators: Tensor, count: int) -> None:
+    """Refuse annotator ids that are not integers from 0 to count - 1."""
+    if annotators.is_floating_point() or annotators.is_complex() or annotators.dtype == torch.bool:
+        raise DubitoError(
+            "annotator ids must be integers", got=str(annotators.dtype), remedy="use annotators.long()"
+        )
+    if not checks_values(annotators) or annotators.numel() == 0:
+        return
+    bad = (annotators < 0) | (annotators >= count)
+    if bad.any():
+        place = tuple(bad.nonzero()[0].tolist())
+        raise DubitoError(
+            "unknown annotator",
+            where=f"annotators[{', '.join(map(str, place))}]",
+            expected=f"0 to {count - 1}",
+            got=int(annotators[place]),
+        )
+
+
+def _rows(table: Tensor, index: Tensor) -> Tensor:
+    return F.embedding(index.long(), table.flatten(1)).reshape(*index.shape, *table.shape[1:])
+
+
+class _SparseRows(torch.autograd.Function):
+    """table[index] with a row-sparse gradient (F.embedding has one for matrices only)."""
+
+    @staticmethod
+    def forward(table: Tensor, index: Tensor) -> Tensor:
+        return table[index.long()]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.shape = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        values = grad.reshape(-1, *ctx.shape[1:])
+        rows = index.long().reshape(1, -1)
+        return torch.sparse_coo_tensor(rows, values, ctx.shape, check_invariants=False), None
