@@ -109,6 +109,14 @@ def read_bounded(path: Path, most: int) -> bytes:
     kind = kind_of(path)
     if kind != "a file":
         raise DubitoError("cannot read", where=str(path), expected="a regular file", got=kind)
+    try:
+        data = _read(path, most)
+    except OSError as error:
+        raise DubitoError("cannot read", where=str(path), got=error.strerror) from error
+    return data
+
+
+def _read(path: Path, most: int) -> bytes:
     size = path.stat().st_size
     if size > most:
         raise DubitoError(

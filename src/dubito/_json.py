@@ -30,7 +30,7 @@ def canonical_json(obj: object) -> str:
         >>> canonical_json({"b": (1, 2.0), "a": functools.partial(math.pow, 2)})
         '{"a":{"args":[2],"function":"math:pow","kwargs":{}},"b":[1,2.0]}'
     """
-    return json.dumps(plain(obj), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(plain(obj), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def config_hash(obj: object) -> str:
@@ -40,7 +40,7 @@ def config_hash(obj: object) -> str:
         >>> config_hash({"a": 1, "b": 2}) == config_hash({"b": 2, "a": 1})
         True
     """
-    return sha256(canonical_json(obj).encode("utf-8", "surrogatepass"))
+    return sha256(canonical_json(obj).encode())
 
 
 def plain(obj: object, where: str = "config") -> Any:

@@ -74,6 +74,8 @@ def _same(what: str, here: object, saved: object) -> None:
 def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """JSON for `value` with its tensors moved to `tensors`; objects with one marked key stand for the rest."""
     if isinstance(value, Tensor):
+        while name in tensors:  # keys may contain dots
+            name += "_"
         tensors[name] = value
         return {"tensor": name}
     if isinstance(value, dict):

@@ -118,7 +118,7 @@ def read_tensors(path: Path, entry: Mapping[str, Any]) -> dict[str, Tensor]:
             "absurd header", where=str(path), got=f"{header:,} bytes in a file of {len(data):,}"
         )
     try:
-        return dict(safetensors.torch.load(data))
+        return dict(sorted(safetensors.torch.load(data).items()))
     except (
         safetensors.SafetensorError,
         KeyError,

@@ -1,0 +1,73 @@
+"""SIGINT and SIGTERM as a request to stop, so that a loop can finish its step, save and leave."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+
+class Stopped(SystemExit):
+    """Raised by a loop that was asked to stop and has saved; uncaught, the exit status is 128 + signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.signal = signal.Signals(number)
+
+
+class StopRequest:
+    """False until SIGINT or SIGTERM arrives, then True, with the signal in `number`."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._owner = os.getpid()
+
+    def __bool__(self) -> bool:
+        return self.number is not None
+
+    def leave(self) -> None:
+        """Raise `Stopped` (exit status 130 or 143) if a signal has arrived; otherwise nothing."""
+        if self.number is not None:
+            raise Stopped(self.number)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._owner:
+            self._receive_in_child(number)
+        elif self.number is not None and number == signal.SIGINT:
+            os._exit(128 + number)  # asked twice by hand: no clean-up that could take time
+        elif self.number is None:
+            self.number = number
+
+    def _receive_in_child(self, number: int) -> None:
+        """A forked worker leaves Ctrl-C to its parent, and dies of SIGTERM as if nothing had been installed."""
+        if number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turn the first SIGINT or SIGTERM into a flag; a second SIGINT ends the process at once with status 130.
+
+    Handlers are put back on the way out. Outside the main thread nothing is installed and the flag stays False.
+
+    Example:
+        >>> with stop_on_signals() as stop:
+        ...     signal.raise_signal(signal.SIGTERM)
+        ...     bool(stop), stop.number
+        (True, 15)
+    """
+    stop = StopRequest()
+    previous = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) is not None:  # None: installed by C code, could not be put back
+                    previous[number] = signal.signal(number, stop._receive)
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
