@@ -1,0 +1,176 @@
+"""Targets: what a label becomes before the loss sees it, as weights over the classes ``(..., C)``.
+
+The negative log-likelihood is linear in these weights, so smoothing, smearing by any matrix, backward correction
+and stochastic label noise are all one tensor handed to `dubito.nll`. Weights are made in float64 where the
+device has it, unless `dtype` says otherwise; a loss rounds them once, to the precision of its logits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ._matrices import check_invertible, check_square, check_stochastic
+from ._numbers import Number, check_interval
+from ._tensors import as_weights, checks_values
+from .errors import DubitoError
+
+
+def smooth(target: Tensor, num_classes: int, alpha: Number, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Label smoothing: part of the weight is spread evenly over all classes, the label's own included.
+
+        w~_k = (1 - alpha) w_k + (alpha/L) sum_j w_j
+
+    Shapes: target ``(...)`` integers or ``(..., L)`` floats to ``(..., L)``.
+
+    Arguments:
+        target: class indices, or weights over the classes.
+        num_classes: L.
+        alpha: from 0 (nothing) to 1 (uniform).
+        dtype: of the result.
+
+    Reference:
+        lukasik2020 eq. 1, sec. 3.1
+
+    Example:
+        >>> smooth(torch.tensor([0]), 4, 0.2)
+        tensor([[0.8500, 0.0500, 0.0500, 0.0500]], dtype=torch.float64)
+    """
+    check_interval(alpha, "alpha", 0.0, 1.0)
+    return _smooth(_weights(target, num_classes, dtype), alpha=alpha)
+
+
+def _smooth(weights: Tensor, *, alpha: Number) -> Tensor:
+    return (1 - alpha) * weights + alpha / weights.shape[-1] * weights.sum(-1, keepdim=True)
+
+
+def smear(target: Tensor, matrix: Tensor) -> Tensor:
+    """Label smearing: the loss of label y becomes sum_j M[y, j] l_j for any real matrix M.
+
+        w~ = w M    (for a class index y: row y of M)
+
+    M = (1-alpha) I + (alpha/L) J is label smoothing, M = T^-1 backward correction (`backward_matrix`).
+
+    Shapes: target ``(...)`` integers or ``(..., L)`` floats, matrix ``(L, L)``, to ``(..., L)``.
+
+    Arguments:
+        target: class indices, or weights over the classes.
+        matrix: M; entries may be negative.
+
+    Reference:
+        lukasik2020 sec. 3.1, sec. 3.3, eq. 4
+
+    Example:
+        >>> smear(torch.tensor([1]), torch.tensor([[1.0, 0.0], [0.25, 0.75]]))
+        tensor([[0.2500, 0.7500]])
+    """
+    check_square(matrix, "matrix")
+    if matrix.dim() != 2:
+        raise DubitoError("matrix must have two axes", expected="(L, L)", got=tuple(matrix.shape))
+    size = matrix.shape[-1]
+    if target.is_floating_point():
+        dtype = torch.promote_types(target.dtype, matrix.dtype)
+        return _weights(target, size, dtype) @ matrix.to(dtype)
+    _check_labels(target, size)
+    return matrix[target.long()]
+
+
+def backward_matrix(T: Tensor) -> Tensor:
+    """The inverse of a transition matrix in float64, for `smear`: backward correction.
+
+        sum_j T[i, j] (T^-1 l)_j = l_i:    the corrected loss is unbiased for the clean one
+
+    Shapes: T ``(..., L, L)``, ``T[true, observed]``, to ``(..., L, L)``.
+
+    Arguments:
+        T: row-stochastic; refused if singular, with its condition number.
+
+    Reference:
+        lukasik2020 eq. 2, eq. 4
+        Patrini et al. 2017
+
+    Example:
+        >>> backward_matrix(torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64))
+        tensor([[ 1.1429, -0.1429],
+                [-0.2857,  1.2857]], dtype=torch.float64)
+    """
+    check_stochastic(T)
+    check_invertible(T)
+    inverse: Tensor = torch.linalg.inv(T.double())
+    return inverse
+
+
+def label_noise(
+    target: Tensor,
+    num_classes: int,
+    sigma: Number,
+    generator: torch.Generator,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Stochastic label noise: Gaussian noise on every entry of the one-hot target, fresh at each call.
+
+        w~ = w + sigma eps,    eps ~ N(0, I_L)
+
+    Not renormalised, so weights may be negative and the loss is unbounded below; in expectation it is the loss.
+
+    Shapes: target ``(...)`` integers or ``(..., L)`` floats to ``(..., L)``.
+
+    Arguments:
+        target: class indices, or weights over the classes.
+        num_classes: L.
+        sigma: standard deviation, 0 or more.
+        generator: source of the noise; it is drawn on the generator's device.
+        dtype: of the result.
+
+    Reference:
+        Chen et al. 2021 (SLN), called NAN by englesson2023
+
+    Example:
+        >>> label_noise(torch.tensor([0]), 3, 0.0, torch.Generator().manual_seed(0))
+        tensor([[1., 0., 0.]], dtype=torch.float64)
+    """
+    check_interval(sigma, "sigma", 0.0)
+    weights = _weights(target, num_classes, dtype)
+    noise = torch.randn(weights.shape, generator=generator, device=generator.device, dtype=weights.dtype)
+    return _label_noise(weights, noise.to(weights.device), sigma=sigma)
+
+
+def _label_noise(weights: Tensor, noise: Tensor, *, sigma: Number) -> Tensor:
+    return weights + sigma * noise
+
+
+def _weights(target: Tensor, num_classes: int, dtype: torch.dtype | None) -> Tensor:
+    if num_classes < 1:
+        raise DubitoError("num_classes must be at least 1", got=num_classes)
+    if target.is_floating_point():
+        if target.dim() == 0 or target.shape[-1] != num_classes:
+            raise DubitoError(
+                "a float target must give one weight per class",
+                expected=f"(..., {num_classes})",
+                got=tuple(target.shape),
+                remedy="pass class indices as integers (target.long())",
+            )
+        return target if dtype is None else target.to(dtype)
+    _check_labels(target, num_classes)
+    if dtype is None:
+        dtype = torch.float32 if target.device.type == "mps" else torch.float64
+    return as_weights(target, num_classes, dtype)
+
+
+def _check_labels(target: Tensor, num_classes: int) -> None:
+    """The check of the losses, without a label to ignore: weights cannot say that one does not count."""
+    if target.dtype == torch.bool or target.is_complex():
+        raise DubitoError("class indices must be integers", got=str(target.dtype), remedy="use target.long()")
+    if not checks_values(target) or target.numel() == 0:
+        return
+    bad = (target < 0) | (target >= num_classes)
+    if bad.any():
+        place = tuple(bad.nonzero()[0].tolist())
+        raise DubitoError(
+            "label out of range",
+            where=f"target[{', '.join(map(str, place))}]",
+            expected=f"0 to {num_classes - 1}",
+            got=int(target[place]),
+            remedy="leave out what is to be ignored before making weights",
+        )
