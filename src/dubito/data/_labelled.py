@@ -183,9 +183,13 @@ class LabelledData:
             extra={k: v.to(device) for k, v in self.extra.items()},
         )
 
-    def with_labels(self, labels: Tensor) -> LabelledData:
-        """The same examples under other observed labels; the clean ones stay for scoring."""
-        return replace(self, labels=labels)
+    def with_labels(self, labels: Tensor, clean: Tensor | None = None) -> LabelledData:
+        """The same examples under other observed labels; the clean ones stay unless given."""
+        return replace(self, labels=labels, clean=self.clean if clean is None else clean)
+
+    def with_statistics(self, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> LabelledData:
+        """The same examples under another normalisation; None and None: pixels / 255, features as they are."""
+        return replace(self, mean=mean, std=std)
 
 
 def normalise(x: Tensor, mean: Tensor | None = None, std: Tensor | None = None) -> Tensor:
