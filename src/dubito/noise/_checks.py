@@ -8,10 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._matrices import ROW_SUM_TOLERANCE, check_stochastic
 from ..errors import DubitoError
-
-# Rows of a matrix in float32 sum to one within this.
-ROW_TOLERANCE = 1e-5
 
 
 def stochastic(matrix: Any, name: str, axes: int) -> Tensor:
@@ -20,24 +18,21 @@ def stochastic(matrix: Any, name: str, axes: int) -> Tensor:
     if values.dim() != axes:
         layout = {2: "[true, observed]", 3: "[annotator, true, observed]"}[axes]
         raise DubitoError(f"{name} has the wrong number of axes", expected=layout, got=tuple(values.shape))
-    if values.shape[-1] != values.shape[-2] or values.shape[-1] < 1:
-        raise DubitoError(f"{name} must be square", got=tuple(values.shape))
-    return distributions(values, name)
+    check_stochastic(values, name)
+    return values
 
 
-def distributions(matrix: Any, name: str) -> Tensor:
-    """`matrix` as float64 on the CPU with every last axis a probability distribution."""
-    values = _as_real(matrix, name)
-    for wrong, what in (
-        (~values.isfinite(), "is not finite"),
-        (values < 0, "has a negative entry"),
-        (((values.sum(-1) - 1).abs() > ROW_TOLERANCE).unsqueeze(-1), "has a row that does not sum to 1"),
-    ):
-        if bool(wrong.any()):
-            place = wrong.nonzero()[0].tolist()
-            found = values[tuple(place)] if wrong.shape == values.shape else values[tuple(place[:-1])].sum()
-            index = ", ".join(map(str, place if wrong.shape == values.shape else place[:-1]))
-            raise DubitoError(f"{name} {what}", where=f"{name}[{index}]", got=float(found))
+def item_distributions(probs: Any) -> Tensor:
+    """`probs` as float64 (item, annotator, class), every last axis a distribution."""
+    values = _as_real(probs, "probs")
+    if values.dim() != 3:
+        layout = "[item, annotator, class]"
+        raise DubitoError("probs has the wrong number of axes", expected=layout, got=tuple(values.shape))
+    wrong = ~((values >= 0).all(-1) & ((values.sum(-1) - 1).abs() <= ROW_SUM_TOLERANCE))
+    if bool(wrong.any()):
+        n, r = wrong.nonzero()[0].tolist()
+        found = [round(v, 6) for v in values[n, r].tolist()]
+        raise DubitoError("not a distribution", where=f"probs[{n}, {r}]", expected="a sum of 1", got=found)
     return values
 
 

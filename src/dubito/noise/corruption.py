@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import DubitoError
 from ._checks import class_indices, stochastic, torch_generator
-from ._keyed import Array, draw_classes, draw_key, hashed, uniform
+from ._keyed import Array, draw_classes, draw_seed, uniform
 
 Labels = TypeVar("Labels", Tensor, np.ndarray[Any, Any])
 
@@ -44,7 +44,7 @@ def corrupt(
     Arguments:
         labels: true classes, torch or numpy integers of any shape; not modified.
         T: (K, K), rows sum to one.
-        generator: gives one key; the same state gives the same noise.
+        generator: gives one seed; the same state gives the same noise.
         index: identities of the examples (the shape of labels), 0, 1, 2, ... by default.
 
     Returns:
@@ -63,11 +63,12 @@ def corrupt(
     T = stochastic(T, "T", 2)
     true = class_indices(labels, len(T))
     ids = _identities(index, true)
-    key, second = draw_key(torch_generator(generator)), draw_key(generator)
+    seed = draw_seed(torch_generator(generator))
+    u = uniform(seed, "new class", ids)
     if exact is False:
-        observed = draw_classes(T, true.ravel(), uniform(key, ids))
+        observed = draw_classes(T, true.ravel(), u)
     elif exact is True or exact in ("redrawn", "changed"):
-        observed = _exactly(true.ravel(), T, hashed(key, ids), uniform(second, ids), exact == "changed")
+        observed = _exactly(true.ravel(), T, uniform(seed, "chosen", ids), u, exact == "changed")
     else:
         raise DubitoError(
             "unknown exact form", expected="False, True, 'redrawn' or 'changed'", got=repr(exact)

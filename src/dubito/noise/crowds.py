@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DubitoError
-from ._checks import class_indices, count, distributions, probability, stochastic, torch_generator
-from ._keyed import Array, draw_classes, draw_key, uniform
+from ._checks import class_indices, count, item_distributions, probability, stochastic, torch_generator
+from ._keyed import Array, draw_classes, draw_seed, uniform
 from ._scores import feature_matrix, rising, standardised
 
 Triplets = tuple[Tensor, Tensor, Tensor]
@@ -51,9 +51,11 @@ def simulate(
     true = class_indices(labels, K)
     if true.ndim != 1:
         raise DubitoError("labels must be one class per item", expected="(N,)", got=true.shape)
-    key = draw_key(torch_generator(generator))
-    items, annotators = _who(len(true), R, labels_per_item, generator)
-    given = draw_classes(A.reshape(-1, K), annotators * K + true[items], uniform(key, items * R + annotators))
+    seed = draw_seed(torch_generator(generator))
+    items, annotators = _who(len(true), R, labels_per_item, seed)
+    given = draw_classes(
+        A.reshape(-1, K), annotators * K + true[items], uniform(seed, "label", items * R + annotators)
+    )
     return _tensors(items, annotators, given)
 
 
@@ -77,16 +79,12 @@ def simulate_from(probs: Tensor, generator: torch.Generator, labels_per_item: Pe
         >>> simulate_from(P, torch.Generator().manual_seed(0))[2].tolist()
         [1, 0]
     """
-    P = distributions(probs, "probs")
-    if P.dim() != 3:
-        raise DubitoError(
-            "probs has the wrong number of axes", expected="[item, annotator, class]", got=tuple(P.shape)
-        )
+    P = item_distributions(probs)
     N, R, K = P.shape
-    key = draw_key(torch_generator(generator))
-    items, annotators = _who(N, R, labels_per_item, generator)
+    seed = draw_seed(torch_generator(generator))
+    items, annotators = _who(N, R, labels_per_item, seed)
     cells = items * R + annotators
-    return _tensors(items, annotators, draw_classes(P.reshape(-1, K), cells, uniform(key, cells)))
+    return _tensors(items, annotators, draw_classes(P.reshape(-1, K), cells, uniform(seed, "label", cells)))
 
 
 def input_dependent_annotators(
@@ -141,7 +139,7 @@ def input_dependent_annotators(
     return (1 - error) * own + error * (1 - own) / (K - 1)
 
 
-def _who(N: int, R: int, per_item: PerItem, generator: torch.Generator) -> tuple[Array, Array]:
+def _who(N: int, R: int, per_item: PerItem, seed: int) -> tuple[Array, Array]:
     """Who labels what. k different annotators of R by Floyd's method: k numbers per item, no table of N x R."""
     if per_item is None or per_item == "all":
         return np.repeat(np.arange(N), R), np.tile(np.arange(R), N)
@@ -150,7 +148,7 @@ def _who(N: int, R: int, per_item: PerItem, generator: torch.Generator) -> tuple
         raise DubitoError("more labels per item than annotators", expected=f"at most {R}", got=k)
     chosen = np.empty((N, k), dtype=np.int64)
     for step, last in enumerate(range(R - k, R)):
-        pick = (uniform(draw_key(generator), np.arange(N)) * (last + 1)).astype(np.int64)
+        pick = (uniform(seed, f"annotator {step}", np.arange(N)) * (last + 1)).astype(np.int64)
         taken = (chosen[:, :step] == pick[:, None]).any(-1)
         chosen[:, step] = np.where(taken, last, pick)
     return np.repeat(np.arange(N), k), np.sort(chosen, axis=-1).ravel()
