@@ -40,7 +40,28 @@ class Latent(NamedTuple):
     root: Tensor | None = None
 
 
-class Point(nn.Module):
+class Head(nn.Module):
+    """What the heads share: their sizes and the check of their input. `noisy` heads need an integral."""
+
+    noisy = False
+
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__()
+        check_sizes(in_features=in_features, num_classes=num_classes)
+        self.in_features, self.num_classes = in_features, num_classes
+
+    def check(self, features: Tensor) -> None:
+        """Refuse features that are not floating or have a wrong last axis."""
+        check_floating(features, "features")
+        if features.shape[-1] != self.in_features:
+            raise DubitoError(
+                "features do not fit the head",
+                expected=f"last axis {self.in_features}",
+                got=tuple(features.shape),
+            )
+
+
+class Point(Head):
     """A linear layer: the logits themselves, without noise.
 
         mean = W h + b
@@ -60,17 +81,16 @@ class Point(nn.Module):
     def __init__(
         self, in_features: int, num_classes: int, *, generator: Generator | None = None, init: str = "glorot"
     ) -> None:
-        super().__init__()
-        check_sizes(in_features=in_features, num_classes=num_classes)
+        super().__init__(in_features, num_classes)
         self.mean = dense(in_features, num_classes, source_of(generator), init)
 
     def forward(self, features: Tensor) -> Latent:
         """Features ``(..., in_features)`` to a latent with a mean only."""
-        _check_features(features, self.mean.in_features)
+        self.check(features)
         return Latent(at_least_float32(self.mean(features)))
 
 
-class Diagonal(nn.Module):
+class Diagonal(Head):
     """Gaussian logits, independent across classes, with an input-dependent scale.
 
         u_k = mean_k(h) + scale_k(h) e_k,   scale = softplus(.) + 0.001,   e ~ N(0, I)
@@ -91,22 +111,23 @@ class Diagonal(nn.Module):
         True
     """
 
+    noisy = True
+
     def __init__(
         self, in_features: int, num_classes: int, *, generator: Generator | None = None, init: str = "glorot"
     ) -> None:
-        super().__init__()
-        check_sizes(in_features=in_features, num_classes=num_classes)
+        super().__init__(in_features, num_classes)
         source = source_of(generator)
         self.mean = dense(in_features, num_classes, source, init)
         self.scale = dense(in_features, num_classes, source, init)
 
     def forward(self, features: Tensor) -> Latent:
         """Features ``(..., in_features)`` to mean and scale."""
-        _check_features(features, self.mean.in_features)
+        self.check(features)
         return Latent(at_least_float32(self.mean(features)), _positive(self.scale(features)))
 
 
-class LowRank(nn.Module):
+class LowRank(Head):
     """Gaussian logits with a low-rank plus diagonal covariance.
 
         u = mean(h) + V(h) e_R + scale(h) * e_K,   covariance V V' + diag(scale^2)
@@ -131,6 +152,8 @@ class LowRank(nn.Module):
         torch.Size([5, 3, 2])
     """
 
+    noisy = True
+
     def __init__(
         self,
         in_features: int,
@@ -142,8 +165,8 @@ class LowRank(nn.Module):
         generator: Generator | None = None,
         init: str = "glorot",
     ) -> None:
-        super().__init__()
-        check_sizes(in_features=in_features, num_classes=num_classes, rank=rank)
+        super().__init__(in_features, num_classes)
+        check_sizes(rank=rank)
         if shared_bias and not parameter_efficient:
             raise DubitoError("shared_bias belongs to the shared factors", remedy="set parameter_efficient")
         self.rank, self.parameter_efficient = rank, parameter_efficient
@@ -158,7 +181,7 @@ class LowRank(nn.Module):
 
     def forward(self, features: Tensor) -> Latent:
         """Features ``(..., in_features)`` to mean, scale and factors."""
-        _check_features(features, self.mean.in_features)
+        self.check(features)
         mean = at_least_float32(self.mean(features))
         factors = at_least_float32(self.factors(features))
         if self.shared is None:
@@ -170,7 +193,7 @@ class LowRank(nn.Module):
         return Latent(mean, _positive(self.scale(features)), factors)
 
 
-class PreLogit(nn.Module):
+class PreLogit(Head):
     """Gaussian noise on the features before the last layer (HET-XL): the noise costs no parameter per class.
 
         u = W (h + V(h) e_R + d(h) * e_D) + b,   d = softplus(.) + 0.001
@@ -189,6 +212,8 @@ class PreLogit(nn.Module):
         torch.Size([5, 3, 6])
     """
 
+    noisy = True
+
     def __init__(
         self,
         in_features: int,
@@ -198,8 +223,8 @@ class PreLogit(nn.Module):
         generator: Generator | None = None,
         init: str = "glorot",
     ) -> None:
-        super().__init__()
-        check_sizes(in_features=in_features, num_classes=num_classes, rank=rank)
+        super().__init__(in_features, num_classes)
+        check_sizes(rank=rank)
         self.rank = rank
         source = source_of(generator)
         self.mean = dense(in_features, num_classes, source, init)
@@ -208,7 +233,7 @@ class PreLogit(nn.Module):
 
     def forward(self, features: Tensor) -> Latent:
         """Features ``(..., in_features)`` to mean, zero scale and factors."""
-        _check_features(features, self.mean.in_features)
+        self.check(features)
         mean = at_least_float32(self.mean(features))
         shared = at_least_float32(self.factors(features)).reshape(*features.shape, self.rank)
         weight = self.mean.weight.to(mean.dtype)
@@ -216,7 +241,7 @@ class PreLogit(nn.Module):
         return Latent(mean, torch.zeros_like(mean), torch.cat([weight @ shared, own], -1))
 
 
-class LogisticNormal(nn.Module):
+class LogisticNormal(Head):
     """Mean and covariance root of a logistic-normal likelihood.
 
         z = tau S_C^(-1)(target) ~ N(mean(h), Sigma(h)),   Sigma^(1/2) = c(h) c(h)' + lam I
@@ -252,14 +277,14 @@ class LogisticNormal(nn.Module):
         generator: Generator | None = None,
         init: str = "glorot",
     ) -> None:
-        super().__init__()
-        check_sizes(in_features=in_features, num_classes=num_classes - (not dummy))
+        super().__init__(in_features, num_classes)
         if covariance not in COVARIANCES:
             raise DubitoError(
                 "unknown covariance", got=repr(covariance), remedy=nearest(covariance, COVARIANCES)
             )
         self.dummy, self.covariance = dummy, covariance
         outputs = num_classes if dummy else num_classes - 1
+        check_sizes(outputs=outputs)
         width = {"full": outputs, "diagonal": outputs, "isotropic": 1, "identity": 0}[covariance]
         source = source_of(generator)
         self.mean = dense(in_features, outputs, source, init)
@@ -267,7 +292,7 @@ class LogisticNormal(nn.Module):
 
     def forward(self, features: Tensor) -> Latent:
         """Features ``(..., in_features)`` to mean and root."""
-        _check_features(features, self.mean.in_features)
+        self.check(features)
         mean = at_least_float32(self.mean(features))
         root = mean[..., :0] if self.root is None else at_least_float32(self.root(features))
         return Latent(mean, root=root)
@@ -276,11 +301,3 @@ class LogisticNormal(nn.Module):
 def _positive(raw: Tensor) -> Tensor:
     # The default threshold of softplus costs 2e-9 above 20; 50 costs nothing in float64.
     return F.softplus(at_least_float32(raw), threshold=50.0) + MIN_SCALE
-
-
-def _check_features(features: Tensor, width: int) -> None:
-    check_floating(features, "features")
-    if features.shape[-1] != width:
-        raise DubitoError(
-            "features do not fit the head", expected=f"last axis {width}", got=tuple(features.shape)
-        )
