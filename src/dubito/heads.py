@@ -26,9 +26,8 @@ COVARIANCES = ("full", "diagonal", "isotropic", "identity")
 class Latent(NamedTuple):
     """What a head says about the logits u of an example; absent parts are None.
 
-    The Gaussian heads mean u = mean + factors e_R + scale * e_K with e standard normal, hence covariance
-    ``factors factors' + diag(scale^2)``. The logistic-normal head gives `root`, the c of Sigma^(1/2) =
-    c c' + lam I (or the raw scales of the diagonal and isotropic forms).
+    Gaussian heads mean u = mean + factors e_R + scale * e_K with e standard normal, so their covariance is
+    ``factors factors' + diag(scale^2)``. `root` is the c of the logistic-normal Sigma^(1/2) = c c' + lam I.
 
     Shapes: mean and scale ``(..., K)``, factors ``(..., K, R)``, root ``(..., K)``, ``(..., 1)`` or
     ``(..., 0)``.
@@ -54,11 +53,7 @@ class Head(nn.Module):
         """Refuse features that are not floating or have a wrong last axis."""
         check_floating(features, "features")
         if features.shape[-1] != self.in_features:
-            raise DubitoError(
-                "features do not fit the head",
-                expected=f"last axis {self.in_features}",
-                got=tuple(features.shape),
-            )
+            raise DubitoError("features do not fit", expected=self.in_features, got=features.shape[-1])
 
 
 class Point(Head):

@@ -1,8 +1,8 @@
 """Links: a latent -> log-probabilities of the true class.
 
 Class axis last (`dim` moves it for images), log-probabilities out, float32 at least. A temperature always
-divides logits. Links of a Gaussian latent are integrals; they live in `dubito.integrals` and are named here
-too, so that every link is found in one place.
+divides logits. Every link is found here: the softmaxes below, the expected softmax of a Gaussian latent
+(`dubito.integrals`) and the heavy-tailed softmax of the bi-tempered loss (`dubito.losses.bi_tempered`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ from torch.nn import functional as F
 
 from ._tensors import at_least_float32, check_floating, checks_values
 from .errors import DubitoError
+from .integrals import BoundedTemperature, expected_log_softmax, sampled_log_softmax
+from .losses.bi_tempered import tempered_log_softmax, tempered_softmax
 
 __all__ = [
+    "BoundedTemperature",
     "centred_log_softmax",
     "centred_logits",
+    "expected_log_softmax",
     "log_softmax",
     "logistic_normal_log_softmax",
+    "sampled_log_softmax",
+    "tempered_log_softmax",
+    "tempered_softmax",
 ]
 
 
