@@ -43,8 +43,8 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], meta:
     float32 moments of bfloat16 parameters come back unchanged. `tensors` are copied.
     """
     parameters = _parameters(optimizer)
-    _same("optimiser", _name(optimizer), meta.get("optimizer"))
-    _same("shapes of parameters", [list(p.shape) for p in parameters], meta.get("shapes"))
+    _same("another optimiser", _name(optimizer), meta.get("optimizer"))
+    _same("other shapes of parameters", [list(p.shape) for p in parameters], meta.get("shapes"))
     state = {int(k): v for k, v in _unpack(meta["state"], tensors).items()}
     groups = _unpack(meta["groups"], tensors)
     try:
@@ -68,7 +68,7 @@ def _parameters(optimizer: Optimizer) -> list[Tensor]:
 
 def _same(what: str, here: object, saved: object) -> None:
     if here != saved:
-        raise DubitoError(f"the checkpoint holds another {what}", expected=here, got=saved)
+        raise DubitoError(f"the checkpoint holds {what}", expected=here, got=saved)
 
 
 def _pack(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
