@@ -14,7 +14,7 @@ from torch import Tensor
 from .bi_tempered import _bi_tempered, bi_tempered, tempered_log_softmax, tempered_softmax
 from .distill import distillation
 from .likelihood import _nll, nll
-from .logistic_normal import _logistic_normal_nll, logistic_normal_nll
+from .logistic_normal import _logistic_normal, logistic_normal_nll
 from .robust import _bootstrap, _gce, _truncated_gce, bootstrap, gce, truncated_gce
 
 # public loss -> its body on log-probabilities: body(log_p, target, *, <own parameters>) -> one loss per example
@@ -27,7 +27,7 @@ BODIES: dict[Callable[..., Tensor], Callable[..., Tensor]] = {
 # the losses whose body reads the latent instead: activations, or mean and root
 LATENT_BODIES: dict[Callable[..., Tensor], Callable[..., Tensor]] = {
     bi_tempered: _bi_tempered,
-    logistic_normal_nll: _logistic_normal_nll,
+    logistic_normal_nll: _logistic_normal,
 }
 
 __all__ = [

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .._numbers import Number, check_interval
 from .._tensors import at_least_float32, check_floating, expect, reduce
+from ..channels import FixedTransition
 from ..errors import DubitoError
 
 
@@ -18,7 +19,7 @@ def distillation(
     temperature: Number = 2.0,
     student_temperature: Number | None = None,
     smoothing: Number = 0.0,
-    channel: Callable[[Tensor], Tensor] | None = None,
+    channel: Callable[[Tensor], Tensor] | Tensor | None = None,
     squared: bool = False,
     dim: int = -1,
     reduction: str = "mean",
@@ -29,7 +30,7 @@ def distillation(
         log p~ = channel(log softmax(z_student / T))
 
     There is no term for hard labels, and the teacher gets no gradient. `smoothing` is label smoothing on the
-    student; forward correction on the student is a channel, such as ``FixedTransition(T)``.
+    student; forward correction on the student is a channel, ``FixedTransition(T)`` or the matrix T itself.
 
     Shapes: both logits ``(..., C)`` with the classes on axis `dim`; the channel sees them last.
 
@@ -38,7 +39,7 @@ def distillation(
         temperature: T > 0; it divides the logits of both.
         student_temperature: another T for the student, if wanted (1 softens the teacher alone).
         smoothing: alpha, from 0 to 1.
-        channel: maps log p(true) to log p(observed); None for none.
+        channel: maps log p(true) to log p(observed), or a matrix ``T[true, observed]``; None for none.
         squared: multiply by T^2, which keeps the size of gradients when mixing with a loss on labels.
         dim, reduction: as in `nll`.
 
@@ -68,9 +69,10 @@ def distillation(
     student = at_least_float32(student_logits).movedim(dim, -1)
     teacher = at_least_float32(teacher_logits).detach().movedim(dim, -1).to(student.dtype)
     log_p = (student / (temperature if student_temperature is None else student_temperature)).log_softmax(-1)
-    losses = _distillation(
-        log_p if channel is None else channel(log_p), teacher, temperature=temperature, smoothing=smoothing
-    )
+    if isinstance(channel, Tensor):
+        channel = FixedTransition(channel)
+    observed = log_p if channel is None else channel(log_p)
+    losses = _distillation(observed, teacher, temperature=temperature, smoothing=smoothing)
     return reduce(losses * temperature**2 if squared else losses, None, reduction)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._numbers import Number, check_interval
-from .._tensors import as_weights, at_least_float32, prepare, reduce
+from .._tensors import as_weights, prepare, reduce
 from ..errors import DubitoError, nearest
 
 COVARIANCES = ("full", "diagonal", "isotropic", "identity")
@@ -70,11 +71,12 @@ def logistic_normal_nll(
     check_interval(temperature, "temperature", 0.0, closed="neither")
     check_interval(smoothing, "smoothing", 0.0, 1.0, closed="neither")
     _check_root(mean, root, covariance, dim)
+    mean = _widen(mean)
     scores = mean if dummy else _with_reference(mean, dim)
     z, y, kept = prepare(scores, target, dim=dim, ignore_index=ignore_index, distribution=True)
-    losses = _logistic_normal_nll(
+    losses = _logistic_normal(
         z if dummy else z[..., :-1],
-        None if root is None or covariance == "identity" else at_least_float32(root).movedim(dim, -1),
+        None if root is None or covariance == "identity" else _widen(root).movedim(dim, -1),
         y,
         lam=lam,
         temperature=temperature,
@@ -86,7 +88,7 @@ def logistic_normal_nll(
     return reduce(losses, kept, reduction)
 
 
-def _logistic_normal_nll(
+def _logistic_normal(
     mean: Tensor,
     root: Tensor | None,
     target: Tensor,
@@ -132,6 +134,35 @@ def _gaussian(residual: Tensor, root: Tensor | None, lam: Number, covariance: st
         return ((residual - root * along) / lam).square().sum(-1), log_det
     scale = (lam + root.square()).expand_as(residual)
     return (residual / scale).square().sum(-1), 2 * scale.log().sum(-1)
+
+
+class _Saturating(torch.autograd.Function):
+    """Half precision to float32, with a gradient that saturates where it would overflow on the way back.
+
+    The gradient grows as r^2 / lam^2: 1e8 for residuals of 1e4, beyond float16, however the loss is written.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.float()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.dtype = inputs[0].dtype
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        most = torch.finfo(ctx.dtype).max
+        return grads[0].clamp(-most, most).to(ctx.dtype)
+
+
+def _widen(x: Tensor) -> Tensor:
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return x
+    wide: Tensor = _Saturating.apply(x)  # type: ignore[no-untyped-call]
+    return wide
 
 
 def _with_reference(mean: Tensor, dim: int) -> Tensor:
