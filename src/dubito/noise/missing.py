@@ -118,5 +118,5 @@ def hidden_feature_task(
     x, mean, scale = draws[:, :D], 2 * draws[:, 0], base * torch.exp(slope * draws[:, 1])
     hidden = draws[:, 0] + scale * draws[:, D]
     labels = (draws[:, 0] + hidden > 0).long()
-    noise = torch.special.ndtr(-(mean.abs() / scale))
+    noise = torch.special.erfc(mean.abs() / scale * 0.5**0.5) / 2
     return HiddenFeatureTask(x.clone(), hidden, labels, (mean > 0).long(), noise)
