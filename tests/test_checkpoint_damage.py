@@ -170,7 +170,7 @@ def test_a_disk_that_fails_at_each_instant(
         real(fd)
 
     monkeypatch.setattr(_files.os, "fsync", fsync)
-    with pytest.raises(DubitoError, match="cannot write at .*step-00000002.*room for"):
+    with pytest.raises(DubitoError, match=r"cannot write at .*step-00000002.*room for"):
         save(tmp_path, 2)
     checkpoint.verify(good)
     found = checkpoint.load_latest(tmp_path)
@@ -216,7 +216,6 @@ def header(text: bytes, body: bytes = b"") -> bytes:
         struct.pack("<Q", 1 << 40) + b"{}",
         header(b"[" * 200_000),
         header(b'{"w":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4]}}', bytes(4)),
-        header(b'{"w":{"dtype":"F32","shape":[0,4611686018427387904],"data_offsets":[0,0]}}'),
         header(b'{"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}', bytes(4)),
         header(b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}', bytes(4)),
         header(b'{"w":{"dtype":"X","shape":[1],"data_offsets":[0,4]}}', bytes(4)),
@@ -229,12 +228,8 @@ def test_forged_tensor_files_give_one_sentence(tmp_path: Path, data: bytes) -> N
     path = save(tmp_path, 1)
     forge(path, data)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    try:
+    with pytest.raises(DubitoError, match=r"model\.safetensors"):
         checkpoint.load(path)
-    except DubitoError as error:
-        assert "model.safetensors" in str(error)
-    else:  # an empty tensor of absurd shape may load, as long as it costs nothing
-        assert b"[0,4611" in data
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 

@@ -133,7 +133,7 @@ class RunFolder:
             raise DubitoError("not a folder for checkpoints", where=str(self.checkpoints), got=kind)
 
     def resume(self) -> checkpoint.Checkpoint | None:
-        """The latest checkpoint that verifies, with the records cut back to it; None for a fresh start."""
+        """The latest checkpoint that verifies, with metrics.jsonl cut back to it; None for a fresh start."""
         found = checkpoint.load_latest(self.checkpoints)
         if found is not None and found.state.get("config_hash") != self.hash:
             raise DubitoError(
@@ -142,8 +142,7 @@ class RunFolder:
                 expected=f"config {self.hash[:12]}",
                 got=f"config {str(found.state.get('config_hash'))[:12]}",
             )
-        for name in ("metrics.jsonl", "times.jsonl"):
-            self._cut(name, 0 if found is None else int(found.state["records"][name]))
+        self._cut("metrics.jsonl", 0 if found is None else int(found.state["metrics_bytes"]))
         start = {
             "time": _now(),
             "pid": os.getpid(),
@@ -193,12 +192,11 @@ class RunFolder:
         best: bool = False,
         keep: int = 2,
     ) -> Path:
-        """`checkpoint.save` into this run, with its configuration, its seed and the length of its records."""
-        lengths = {}
-        for name in ("metrics.jsonl", "times.jsonl"):
-            os.fsync(self._files[name])
-            lengths[name] = os.fstat(self._files[name]).st_size
-        full = {**state, "config": self.config, "seed": self.seed, "records": lengths}
+        """`checkpoint.save` into this run, with its configuration, its seed and the length of metrics.jsonl."""
+        metrics = self._files["metrics.jsonl"]
+        os.fsync(metrics)
+        length = os.fstat(metrics).st_size
+        full = {**state, "config": self.config, "seed": self.seed, "metrics_bytes": length}
         return checkpoint.save(self.checkpoints, step, tensors, full, best=best, keep=keep)
 
     def finish(self, result: Mapping[str, Any]) -> None:
