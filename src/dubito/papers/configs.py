@@ -79,7 +79,7 @@ class Config:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8  # Adam's
     weight_decay: float = 0.0
-    decay: str = "all"  # weight decay acts on "all" parameters or on "weights" (no norms, no biases)
+    decay: str = "all"  # weight decay acts on "all" parameters or on "matrices" (no norms, no biases)
     batch: int = 128  # 0: full batch
     epochs: int = 0  # exactly one of epochs and steps is given
     steps: int = 0
@@ -145,9 +145,19 @@ def pairs(values: Mapping[str, Any]) -> Pairs:
     return tuple(sorted(values.items()))
 
 
+def identity(config: Config) -> dict[str, Any]:
+    """The JSON that names a run: required fields, and others where they differ from their default.
+
+    A field that is added later therefore leaves the names of finished runs as they are; a default, once set,
+    stays for ever.
+    """
+    defaults = {f.name: f.default for f in dataclasses.fields(Config)}
+    return {k: v for k, v in config.to_json().items() if getattr(config, k) != defaults[k]}
+
+
 def run_id(config: Config) -> str:
-    """SHA-256 of the config's canonical JSON, in hexadecimal; its first 16 digits name the run's folder."""
-    return config_hash(config.to_json())
+    """SHA-256 of the canonical JSON of `identity`, in hexadecimal; its first 16 digits name the run's folder."""
+    return config_hash(identity(config))
 
 
 def with_seeds(configs: Iterable[Config], seeds: Iterable[int]) -> tuple[Config, ...]:
@@ -195,6 +205,7 @@ def _read(text: str, old: Any, key: str) -> Any:
 
 def smoke(config: Config) -> Config:
     """The same run with little data, few epochs and a batch of 32; everything else is untouched."""
+    rounds = int(config.param("rounds", 0) or 0)  # of EM: each needs something to do
     return dataclasses.replace(
         config,
         size="smoke",
@@ -203,8 +214,8 @@ def smoke(config: Config) -> Config:
         test=min(config.test or 256, 256),
         balanced=min(config.balanced, 8),
         batch=min(config.batch, 32),
-        epochs=min(config.epochs, 2),
-        steps=min(config.steps, 16),
+        epochs=min(config.epochs, max(2, rounds)),
+        steps=min(config.steps, max(16, rounds)),
     )
 
 

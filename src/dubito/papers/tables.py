@@ -129,7 +129,8 @@ METRICS: dict[str, Metric] = {
     "train_clean_true": _part("train_clean_true", "clean_part", "true"),
     "train_noisy_true": _part("train_noisy_true", "noisy_part", "true"),
     "train_noisy_given": _part("train_noisy_given", "noisy_part", "noisy"),
-    "miou": Metric("miou", "miou_percent", 100.0),
+    "miou": Metric("miou", "miou_percent", 100.0, (("split", "validation"),)),
+    "miou_test": Metric("miou_test", "miou_percent", 100.0, (("split", "test"),)),
     "validation_accuracy": Metric("validation_accuracy", "", 100.0),
 }
 
@@ -263,8 +264,7 @@ def _keys(table_id: str, config: Config) -> dict[str, Any] | None:
         "alpha": alpha,
         "covariance": config.param("covariance", "full"),
         "dummy_class": config.param("dummy", True),
-        "split": "test",
     }
-    needed = {key for cell in cells for key in cell if key not in _FACTS} - {"part"}
+    needed = {key for cell in cells for key in cell if key not in _FACTS} - {"part", "split"}
     keys = {key: values.get(key) for key in needed}
     return None if any(value is None for value in keys.values()) else keys

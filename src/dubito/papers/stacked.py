@@ -1,0 +1,187 @@
+"""Runs of one small network on one GPU, many at a time: the fast back end of the paper runner.
+
+Configs that differ only in seed, noise and numeric parameters of their method form a stack (`dubito.fast`), and
+several stacks advance together on streams of their own. Every run keeps its own data split, noise, start, order of
+examples and hyper-parameters, exactly as the plain runner would give it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import fast
+from ..estimate import anchor_transition
+from ..evaluate import scores
+from . import prepare
+from .configs import Config
+from .prepare import Parts
+from .results import Result, finished
+
+# What may differ between the runs of one stack.
+_OWN = {"seed", "noise", "rate", "matrix", "labels", "item", "params"}
+EVERY = 10
+
+
+def stackable(config: Config) -> bool:
+    """Whether a config can be part of a stack: a network without batch norm, whole epochs, a constant rate."""
+    return (
+        config.network in ("lenet5", "cnn4", "mlp")
+        and config.schedule == "constant"
+        and config.selection == "last"
+        and config.augment == "none"
+        and config.epochs > 0
+        and prepare.method_of(config)[0].name
+        in ("ce", "smooth", "gce", "bi-tempered", "nan", "bootstrap", "forward", "het", "ln")
+    )
+
+
+def group(configs: Sequence[Config]) -> list[list[Config]]:
+    """Configs that can share a stack, together; methods with a first stage come last."""
+    found: dict[str, list[Config]] = {}
+    for config in configs:
+        static = {k: v for k, v in config.params if not _numeric(k, v)}
+        rest = {k: v for k, v in config.to_json().items() if k not in _OWN}
+        found.setdefault(repr((rest, static)), []).append(config)
+    return sorted(found.values(), key=lambda group: group[0].method == "forward")
+
+
+class StackedRuns:
+    """One stack of configs: their data and models on the device, the steps, and a result for each.
+
+    Arguments:
+        transitions: per config a matrix ``(K, K)`` for forward correction, estimated by a first stage.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[Config],
+        data: Sequence[Parts],
+        *,
+        device: str = "cuda",
+        transitions: Sequence[Tensor] | None = None,
+    ) -> None:
+        self.configs, self.data, first = configs, data, data[0]
+        inputs: Tensor = first.train.inputs  # type: ignore[assignment]
+        tested: Tensor = first.test.inputs  # type: ignore[assignment]
+        self.offset = len(inputs)
+        everything = torch.cat([inputs, tested]).to(device)
+        method, _ = prepare.method_of(configs[0])
+        params = [prepare.method_of(c)[1] for c in configs]
+        static = {k: v for k, v in params[0].items() if not _numeric(k, v)}
+        hyper = {k: torch.tensor([p[k] for p in params]) for k, v in params[0].items() if _numeric(k, v)}
+        given = [
+            {} if transitions is None else {"transition": T} for T in transitions or [None] * len(configs)
+        ]
+        if transitions is not None:
+            hyper["transition"] = torch.stack(list(transitions)).float()
+        shape, classes = tuple(inputs.shape[1:]), first.train.num_classes
+        self.stack = fast.Stack(
+            method=method,
+            models=[prepare.model(c, shape, classes, **g) for c, g in zip(configs, given)],
+            inputs=everything,
+            rows=torch.stack([_rows(p.train) for p in data]).to(device),
+            labels=torch.stack([p.train.labels for p in data]).to(device),
+            seeds=[c.seed for c in configs],
+            hyper=hyper,
+            static=static,
+            mean=first.train.mean,
+            std=first.train.std,
+        )
+        self.device, self.history, self.started = device, {}, time.monotonic()  # type: ignore[var-annotated]
+        self.seconds = 0.0
+
+    def steps(self) -> Iterator[None]:
+        """Train; every tenth epoch is scored."""
+        config = self.configs[0]
+        yield from self.stack.steps(
+            epochs=config.epochs,
+            batch_size=config.batch,
+            optimizer=prepare.optimizer(config),
+            visit=self._score,
+            every=EVERY,
+        )
+        self.seconds = time.monotonic() - self.started
+
+    def estimated_transitions(self) -> list[Tensor]:
+        """T of each run, read from its predictions on its own training inputs (Patrini et al. 2017)."""
+        log_p = self.stack.log_probs(self.stack.rows)
+        percentile = 97.0  # the filter of the released code; see `englesson2023`
+        return [anchor_transition(p.exp().cpu(), percentile=percentile, at="below") for p in log_p]
+
+    def results(self) -> list[Result]:
+        """One result per config; the seconds of a stack are shared evenly."""
+        name = torch.cuda.get_device_name() if self.device == "cuda" else ""
+        share = self.seconds / len(self.configs)
+        return [
+            finished(
+                config,
+                {k: v[i][-1] for k, v in self.history.items()},
+                share,
+                history={k: v[i] for k, v in self.history.items()} | {"every": EVERY},
+                hardware=name,
+            )
+            for i, config in enumerate(self.configs)
+        ]
+
+    def _score(self, epoch: int) -> None:
+        test = self.data[0].test
+        log_p = self.stack.log_probs(_rows(test).to(self.device) + self.offset)
+        clean = test.labels if test.clean is None else test.clean
+        for i, of_run in enumerate(log_p):
+            self._add(i, "test", scores(of_run, clean.to(self.device)))
+        valid = [p.valid for p in self.data if p.valid is not None]
+        if valid:
+            log_p = self.stack.log_probs(torch.stack([_rows(v) for v in valid]).to(self.device))
+            for i, (of_run, part) in enumerate(zip(log_p, valid)):
+                self._add(i, "validation", scores(of_run, part.labels.to(self.device)))
+
+    def _add(self, run: int, name: str, found: dict[str, float]) -> None:
+        for key, value in found.items():
+            self.history.setdefault(f"{name}_{key}", [[] for _ in self.configs])[run].append(value)
+
+
+def run(
+    configs: Sequence[Config],
+    *,
+    root: str | None = None,
+    device: str = "cuda",
+    at_once: int = 4,
+    report: Callable[[list[Result]], None] = lambda results: None,
+) -> list[Result]:
+    """Train all configs, `at_once` stacks at a time; `report` gets the results of each wave of stacks."""
+    torch.set_float32_matmul_precision("high")
+    waiting, everything, cross_entropy = group(configs), [], {}  # type: ignore[var-annotated]
+    while waiting:
+        wave = [g for g in waiting[:at_once] if g[0].method != "forward" or waiting[0][0].method == "forward"]
+        waiting = waiting[len(wave) :]
+        stacks = []
+        for configs_ in wave:
+            data = [prepare.parts(c, root=root) for c in configs_]
+            found = [cross_entropy[_place(c)] for c in configs_] if configs_[0].method == "forward" else None
+            stacks.append(StackedRuns(configs_, data, device=device, transitions=found))
+        fast.together([stack.steps() for stack in stacks])
+        for stack in stacks:
+            if stack.configs[0].method == "ce":
+                estimated = stack.estimated_transitions()
+                cross_entropy |= {_place(c): T for c, T in zip(stack.configs, estimated)}
+        done = [result for stack in stacks for result in stack.results()]
+        report(done)
+        everything += done
+    return everything
+
+
+def _place(config: Config) -> tuple[Any, ...]:
+    return config.data, config.noise, config.rate, config.seed
+
+
+def _numeric(name: str, value: Any) -> bool:
+    return isinstance(value, float) and name not in ("percentile", "smoothing")
+
+
+def _rows(part: Any) -> Tensor:
+    return torch.arange(len(part)) if part.rows is None else part.rows
