@@ -219,7 +219,7 @@ def _clean(folder: Path, step: int) -> None:
         try:
             verify(path)
         except (DubitoError, OSError):
-            _remove(path)
+            _retire(path)
         else:
             raise DubitoError(
                 "a checkpoint of a later step exists",
@@ -236,14 +236,27 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def _aside(path: Path) -> Path:
+    """Take a checkpoint out of sight in one instant: a kill never leaves a half-removed one in its place."""
+    old = path.with_name(f".{path.name}.old")
+    os.rename(path, old)
+    return old
+
+
+def _retire(path: Path) -> None:
+    try:
+        _remove(_aside(path))
+    except OSError as error:
+        log.warning("cannot remove the old checkpoint %s: %s", path, error)
+
+
 def _put(temporary: Path, place: Path) -> None:
     """Rename into place; an earlier checkpoint of the same step steps aside first."""
-    old = place.with_name(f".{place.name}.old")
-    if os.path.lexists(place):
-        os.rename(place, old)
+    old = _aside(place) if os.path.lexists(place) else None
     os.rename(temporary, place)
     _files.sync_folder(place.parent)
-    _remove(old)
+    if old is not None:
+        _remove(old)
 
 
 def _prune(folder: Path, keep: int) -> None:
@@ -254,7 +267,7 @@ def _prune(folder: Path, keep: int) -> None:
         is_best = not best_found and _marked_best(path)
         best_found = best_found or is_best
         if rank >= keep and not is_best:
-            _remove(path)
+            _retire(path)
 
 
 def _marked_best(path: Path) -> bool:
