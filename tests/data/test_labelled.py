@@ -147,15 +147,13 @@ def test_noise_belongs_to_the_example():
 
 def test_noise_on_pixels_leaves_void_alone():
     labels = torch.randint(0, 4, (10, 8, 9), generator=torch.Generator().manual_seed(0))
-    labels[:, 0] = 255
+    labels[:, 0] = -100
     data = LabelledData(torch.zeros(10, 3, 8, 9, dtype=torch.uint8), labels)
-    noisy = with_noise(data, resample(4, 1.0), seed=0, ignore=255)
-    assert (noisy.labels[:, 0] == 255).all()
+    noisy = with_noise(data, resample(4, 1.0), seed=0)
+    assert (noisy.labels[:, 0] == -100).all()
     changed = noisy.labels[:, 1:] != labels[:, 1:]
     assert 0.6 < float(changed.double().mean()) < 0.9
-    assert torch.equal(
-        with_noise(data.subset([4]), resample(4, 1.0), 0, ignore=255).labels[0], noisy.labels[4]
-    )
+    assert torch.equal(with_noise(data.subset([4]), resample(4, 1.0), 0).labels[0], noisy.labels[4])
 
 
 def test_noise_on_nothing():

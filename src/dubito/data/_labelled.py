@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +13,11 @@ from torch import Tensor
 from .._random import permutation
 from ..errors import DubitoError
 
-NONE_GIVEN = -1
+if TYPE_CHECKING:
+    from ..crowd.labels import CrowdLabels
+
+NONE_GIVEN = -1  # no label was given; losses refuse it
+IGNORED = -100  # void, not to be scored; losses skip it
 
 
 class Triplets(NamedTuple):
@@ -41,7 +45,7 @@ class LabelledData:
 
     Arguments:
         inputs: uint8 images (M, C, H, W), float features (M, F), or an object that decodes rows when indexed.
-        labels: observed class indices, (N,) or (N, H, W) for pixels; -1 where none was given.
+        labels: observed class indices, (N,) or (N, H, W) for pixels; -1: none given; -100: void.
         clean: true class indices of the same shape, for scoring only; -1 where unknown.
         classes: names of the classes.
         mean, std: per channel or feature; images are scaled to [0, 1] before.
@@ -142,7 +146,7 @@ class LabelledData:
             labels=self.labels[keep],
             clean=None if self.clean is None else self.clean[keep],
             rows=keep if self.rows is None else self.rows[keep],
-            ids=None if self.ids is None else [self.ids[i] for i in on_cpu],
+            ids=None if self.ids is None else type(self.ids)(self.ids[i] for i in on_cpu),  # type: ignore[call-arg]
             crowd=None if self.crowd is None else _restrict(self.crowd, keep, len(self)),
             extra={k: v[keep] for k, v in self.extra.items()},
         )
@@ -181,6 +185,21 @@ class LabelledData:
             rows=move(self.rows),
             crowd=None if self.crowd is None else Triplets(*(t.to(device) for t in self.crowd)),
             extra={k: v.to(device) for k, v in self.extra.items()},
+        )
+
+    def crowd_labels(self) -> CrowdLabels:
+        """The labels of several annotators as `dubito.crowd.CrowdLabels`, items and annotators by number."""
+        from ..crowd.labels import CrowdLabels
+
+        if self.crowd is None:
+            raise DubitoError("this set has one label per example, not a crowd", where=self.name)
+        known = len(self.annotators) or int(self.crowd.annotator.max()) + 1
+        return CrowdLabels(
+            *(t.cpu() for t in self.crowd),
+            classes=self.num_classes,
+            item_ids=range(len(self)),
+            annotator_ids=range(known),
+            duplicates="keep",
         )
 
     def with_labels(self, labels: Tensor, clean: Tensor | None = None) -> LabelledData:

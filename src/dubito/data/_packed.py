@@ -24,6 +24,7 @@ import torch
 from ..errors import DubitoError
 from ._cache import cached_array
 from ._files import LIMIT, Array, inflate, parse_npy, read_bytes
+from ._labelled import IGNORED
 from ._parts import Parts, Reader
 
 _META_LIMIT = 1 << 22
@@ -147,24 +148,29 @@ def _neighbours(plane: Array, i: int, j: int) -> list[Array]:
     return [west, north, northwest, northeast, west2, north2]
 
 
-def packed(name: str) -> Reader:
-    """A reader of one set of a packed folder: `root/meta.json` or `root/images/meta.json`."""
+def packed(name: str, void: int | None = None) -> Reader:
+    """A reader of one set of a packed folder: `root/meta.json` or `root/images/meta.json`.
+
+    Pixels labelled `void` get -100, the label that every loss ignores.
+    """
 
     def read(root: Path, split: str) -> Parts | None:
         for folder in (root, root / "images"):
             if (folder / "meta.json").is_file():
                 entry = read_meta(folder / "meta.json").get(name)
                 if isinstance(entry, dict) and split in entry.get("splits", {}):
-                    return _parts(folder / name, entry["splits"][split])
+                    return _parts(folder / name, entry["splits"][split], void)
         return None
 
     return read
 
 
-def _parts(folder: Path, entry: dict[str, dict[str, Any]]) -> Parts:
+def _parts(folder: Path, entry: dict[str, dict[str, Any]], void: int | None) -> Parts:
     images = torch.from_numpy(read_packed(folder, entry["images"]))
     images = images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2).contiguous()
     labels = torch.from_numpy(read_packed(folder, entry["labels"])).long()
+    if void is not None:
+        labels = labels.masked_fill(labels == void, IGNORED)
     ids, extra = None, {}
     for key in sorted(set(entry) - {"images", "labels"}):
         array = read_packed(folder, entry[key])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._random import generator
 from ..noise import corrupt
-from ._labelled import NONE_GIVEN, LabelledData
+from ._labelled import LabelledData
 
 
 def with_noise(
@@ -18,19 +18,17 @@ def with_noise(
     seed: int,
     purpose: str = "train",
     exact: bool | Literal["redrawn", "changed"] = False,
-    *,
-    ignore: int = NONE_GIVEN,
 ) -> LabelledData:
     """Observed labels drawn from T[label, .]; the labels as they were stay as `clean`, for scoring only.
 
     The draw is keyed by (seed, purpose) and by the row of each example in the original set, so a subset, a
     reordering or another split does not change an example's fate (`exact` counts do depend on the set).
+    Negative labels (none given, void) stay as they are.
 
     Arguments:
         T: (K, K) transition matrix, rows sum to one.
         purpose: names the set: train, validation and test get independent noise.
         exact: as in `dubito.noise.corrupt`.
-        ignore: a label that stays as it is (none given; void pixels).
 
     Example:
         >>> from dubito.noise import resample
@@ -44,7 +42,7 @@ def with_noise(
     within = labels[0].numel() if len(labels) else 1
     shape = (-1,) + (1,) * (labels.dim() - 1)
     index = (rows * within).view(shape) + torch.arange(within).view(1, *labels.shape[1:])
-    kept = labels != ignore
+    kept = labels >= 0
     noisy = labels.clone()
     noisy[kept] = corrupt(
         labels[kept],

@@ -1,0 +1,118 @@
+"""Sets of image files as published: Clothing1M with its list files, ImageNet in folders; decoded lazily."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import torch
+
+from ..errors import DubitoError
+from ._labelled import NONE_GIVEN
+from ._parts import Parts, Reader
+from .images import ImageFiles, Texts, image_folder
+
+_CLOTHING = {
+    "train": ("noisy_train_key_list.txt", "noisy_label_kv.txt"),
+    "clean_train": ("clean_train_key_list.txt", "clean_label_kv.txt"),
+    "val": ("clean_val_key_list.txt", "clean_label_kv.txt"),
+    "test": ("clean_test_key_list.txt", "clean_label_kv.txt"),
+}
+_LINE = 4096
+_CLASSES = 14
+
+
+def clothing1m(
+    size: int = 256, folders: tuple[str, ...] = (".", "clothing1m", "Clothing1M", "clothing1M")
+) -> Reader:
+    """A reader of Clothing1M: key lists name the images of a split, `*_label_kv.txt` their labels.
+
+    Training labels come from captions; where an image also has an expert's label, that is its clean one.
+    """
+
+    def read(root: Path, split: str) -> Parts | None:
+        keys, labels = _CLOTHING[split]
+        for base in (root / folder for folder in folders):
+            for place in (base, base / "annotations"):
+                if (place / keys).is_file() and (place / labels).is_file():
+                    return _clothing(base, place, split, size)
+        return None
+
+    return read
+
+
+def _clothing(base: Path, place: Path, split: str, size: int) -> Parts:
+    keys, label_file = _CLOTHING[split]
+    names = Texts(_keys(place / keys))
+    given = _labels(place / label_file)
+    expert = place / "clean_label_kv.txt"
+    clean = given if label_file == expert.name else (_labels(expert) if expert.is_file() else {})
+    labels = []
+    for number, name in enumerate(names, 1):
+        if name not in given:
+            raise DubitoError(
+                "image without a label", where=f"{place / keys}, entry {number}", got=repr(name)
+            )
+        labels.append(given[name])
+    return Parts(
+        ImageFiles(base, names, size),
+        torch.tensor(labels, dtype=torch.int64),
+        clean=torch.tensor([clean.get(name, NONE_GIVEN) for name in names], dtype=torch.int64),
+        ids=names,
+    )
+
+
+def _keys(path: Path) -> Iterator[str]:
+    for number, line in _lines(path):
+        yield _checked(line, path, number)
+
+
+def _labels(path: Path) -> dict[str, int]:
+    labels: dict[str, int] = {}
+    for number, line in _lines(path):
+        name, _, label = line.rpartition(" ")
+        if not label.isascii() or not label.isdigit() or int(label[:9]) >= _CLASSES:
+            raise DubitoError(
+                "not a label",
+                where=f"{path}, line {number}",
+                expected=f"0 to {_CLASSES - 1}",
+                got=repr(line[-60:]),
+            )
+        labels[_checked(name, path, number)] = int(label)
+    return labels
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines that are not empty, one at a time; a line without end is refused, not read."""
+    with path.open("rb") as f:
+        number = 0
+        while line := f.readline(_LINE):
+            number += 1
+            if len(line) == _LINE:
+                raise DubitoError(
+                    "line too long", where=f"{path}, line {number}", expected=f"under {_LINE} bytes"
+                )
+            text = line.decode("utf-8", "surrogateescape").strip()
+            if text:
+                yield number, text
+
+
+def _checked(name: str, path: Path, number: int) -> str:
+    if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
+        raise DubitoError(
+            "a path leads out of the image folder", where=f"{path}, line {number}", got=repr(name[:200])
+        )
+    return name
+
+
+def imagenet(size: int = 256) -> Reader:
+    """A reader of ImageNet in folders: `train/<wnid>/*.JPEG` and `val/<wnid>/*.JPEG`."""
+
+    def read(root: Path, split: str) -> Parts | None:
+        for folder in ("imagenet", "ImageNet", "ILSVRC2012", "imagenet/ILSVRC/Data/CLS-LOC"):
+            if (root / folder / split).is_dir():
+                found = image_folder(root / folder / split, size=size)
+                return Parts(found.inputs, found.labels, ids=found.ids, classes=found.classes)
+        return None
+
+    return read

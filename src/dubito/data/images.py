@@ -1,0 +1,177 @@
+"""Images in files: listed without being opened, decoded when a batch asks for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import DubitoError
+from ._files import Array
+from ._labelled import LabelledData
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+_PIXELS = 1 << 26  # 64 million; an image that claims more is a decompression bomb
+
+
+class Texts(Sequence[str]):
+    """Many short texts in one block of bytes: a million paths cost their letters, not a million objects."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        block, ends = bytearray(), [0]
+        for text in texts:
+            block += text.encode("utf-8", "surrogateescape")
+            ends.append(len(block))
+        self._block, self._ends = bytes(block), np.array(ends, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        return self._block[self._ends[place] : self._ends[place + 1]].decode("utf-8", "surrogateescape")
+
+
+class ImageFiles:
+    """Image files under one folder, indexed by row numbers: uint8 (B, C, size, size), decoded on demand.
+
+    The shorter side is scaled to `size` (bilinear) and the middle square is cut out; without `size` all images
+    must have one size. Orientation tags of cameras are not applied.
+
+    Arguments:
+        root: folder that all files lie in; a path that leads out of it is refused.
+        paths: relative to the root.
+        size: side of the square.
+        mode: "RGB" or "L".
+
+    Example:
+        >>> len(ImageFiles(".", ["a.png", "b.png"], size=32))
+        2
+    """
+
+    def __init__(
+        self, root: str | os.PathLike[str], paths: Sequence[str], size: int | None = None, mode: str = "RGB"
+    ) -> None:
+        if mode not in ("RGB", "L"):
+            raise DubitoError("unknown image mode", expected="RGB or L", got=repr(mode))
+        self.root, self.paths, self.size, self.mode = Path(root), paths, size, mode
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        wanted = [self.paths[i] for i in torch.as_tensor(rows).flatten().tolist()]
+        if not wanted:
+            return torch.zeros(
+                0, 3 if self.mode == "RGB" else 1, self.size or 0, self.size or 0, dtype=torch.uint8
+            )
+        with ThreadPoolExecutor(min(8, len(wanted), os.cpu_count() or 1)) as pool:
+            images = list(pool.map(self._decode, wanted))
+        if len({image.shape for image in images}) > 1:
+            raise DubitoError(
+                "images of different sizes",
+                where=str(self.root),
+                remedy="give size= to scale them to one size",
+            )
+        return torch.from_numpy(np.stack(images))
+
+    def _decode(self, path: str) -> Array:
+        return decode(inside(self.root, path), self.size, self.mode)
+
+
+def inside(root: Path, path: str) -> Path:
+    """The file at a relative path, refused if it lies outside the root: through `..`, absolute, or by a link."""
+    base = root.resolve()
+    file = (base / path).resolve()
+    if os.path.isabs(path) or not file.is_relative_to(base):
+        raise DubitoError("a path leads out of the image folder", where=str(root), got=repr(path))
+    return file
+
+
+def decode(path: Path, size: int | None = None, mode: str = "RGB") -> Array:
+    """One image as uint8 (C, H, W); its header is checked before its pixels are unpacked."""
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=_FORMATS) as opened:
+            if opened.width * opened.height > _PIXELS:
+                raise DubitoError(
+                    "image too large", where=str(path), expected=f"at most {_PIXELS} pixels", got=opened.size
+                )
+            if size is not None:
+                opened.draft(mode, (size, size))
+            image = opened.convert(mode)
+    except DubitoError:
+        raise
+    except FileNotFoundError:
+        raise DubitoError("no such image", where=str(path)) from None
+    except Image.DecompressionBombError:
+        raise DubitoError("image too large", where=str(path), expected=f"at most {_PIXELS} pixels") from None
+    except Exception as error:  # Pillow's decoders raise whatever they stumble over
+        raise DubitoError("not a readable image", where=str(path), got=str(error)[:200]) from None
+    pixels = np.asarray(image if size is None else _square(image, size))
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _square(image: Any, size: int) -> Any:
+    from PIL import Image
+
+    scale = size / min(image.size)
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    scaled = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (width - size) // 2, (height - size) // 2
+    return scaled.crop((left, top, left + size, top + size))
+
+
+def image_folder(
+    root: str | os.PathLike[str], *, size: int | None = None, mode: str = "RGB", name: str | None = None
+) -> LabelledData:
+    """Images in one folder per class, `root/<class>/.../<file>`; classes and files in sorted order.
+
+    Links that lead out of the folder, hidden files and files that are not images by their suffix are skipped.
+    """
+    base = Path(root)
+    if not base.is_dir():
+        raise DubitoError("no such folder", where=str(base))
+    classes = sorted(e.name for e in os.scandir(base) if e.is_dir() and not e.name.startswith("."))
+    labels: list[int] = []
+
+    def paths() -> Iterator[str]:
+        for label, folder in enumerate(classes):
+            for path in _files(base, folder):
+                labels.append(label)
+                yield path
+
+    texts = Texts(paths())
+    if not labels:
+        raise DubitoError("no images", where=str(base), expected="one folder of image files per class")
+    return LabelledData(
+        ImageFiles(base, texts, size, mode),
+        torch.tensor(labels),
+        classes=tuple(classes),
+        ids=texts,
+        name=name or base.name,
+    )
+
+
+def _files(base: Path, folder: str) -> Iterator[str]:
+    for path, folders, files in os.walk(base / folder):  # does not follow links to folders
+        folders.sort()
+        for file in sorted(files):
+            if not file.startswith(".") and os.path.splitext(file)[1].lower() in SUFFIXES:
+                whole = Path(path, file)
+                if not whole.is_symlink() or whole.resolve().is_relative_to(base.resolve()):
+                    yield str(whole.relative_to(base))
