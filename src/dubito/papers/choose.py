@@ -1,0 +1,105 @@
+"""Hyper-parameters chosen as the papers do: by noisy validation data, within one place of a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..errors import DubitoError
+from .configs import Config, run_id
+from .items import Choices, Item, choice_key
+from .results import Result
+from .tables import method_label
+
+# What a search is judged by -> metric of a result.
+VALIDATION = {
+    "accuracy": "validation_accuracy",
+    "log_likelihood": "validation_log_likelihood",
+    "miou": "miou",
+}
+
+
+def choose(results: Iterable[Result]) -> dict[str, dict[str, Any]]:
+    """The best parameters of every place by the mean of its criterion over seeds.
+
+    A place is a data set, noise, network and method (`choice_key`); its criterion is the config's `tune_on`. Ties
+    go to the point that comes first when parameters are sorted. Results without the criterion do not count.
+    """
+    scores: dict[str, dict[tuple[Any, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        value = result.metrics.get(VALIDATION[result.config.tune_on])
+        if value is not None:
+            scores[choice_key(result.config)][result.config.params].append(value)
+    best = {}
+    for place, points in scores.items():
+        ranked = sorted(points.items(), key=lambda point: repr(point[0]))
+        params, _ = max(ranked, key=lambda point: sum(point[1]) / len(point[1]))
+        best[place] = dict(params)
+    return best
+
+
+def searched(item: Item, results: Sequence[Result], size: str = "paper", data: str | None = None) -> Choices:
+    """Choices from the results of an item's own search; a place whose search is not finished is left out."""
+    if item.search is None:
+        return {}
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for config in item.search(size, data, None):
+        if config.seed == 0:
+            wanted[choice_key(config)].add(run_id(config))
+    done = {r.id for r in results}
+    complete = {place for place, ids in wanted.items() if ids <= done}
+    ids = {run_id(c) for c in item.search(size, data, None)}
+    found = choose(r for r in results if r.id in ids)
+    return {place: params for place, params in found.items() if place in complete}
+
+
+def pick_methods(configs: Sequence[Config], methods: Sequence[str] | None) -> tuple[Config, ...]:
+    """The rows of a table that are wanted, and rows for methods that it does not have.
+
+    A name is a method of the table ("ln"), a variant of one ("ln:covariance=diagonal"), another method of ours,
+    or a function in a file ("mine.py:mine"). New ones take every setting of plain training but the method.
+    """
+    if methods is None:
+        return tuple(configs)
+    plain = [c for c in configs if c.method == "ce"]
+    picked: list[Config] = []
+    for name in methods:
+        base, options = _split(name)
+        same = [c for c in configs if name in (c.method, method_label(c))]
+        variants = [c for c in configs if c.method == base]
+        if same:
+            picked += same
+        elif variants:
+            picked += [c.with_params(**options) for c in variants]
+        elif plain:
+            params = tuple(options.items())
+            picked += [dataclasses.replace(c, method=base, params=params) for c in plain]
+        else:
+            raise DubitoError("a new method needs a row of plain training to start from", got=repr(name))
+    return tuple(dict.fromkeys(picked))
+
+
+def _split(name: str) -> tuple[str, dict[str, Any]]:
+    """("mine.py:mine", {}) or ("ln", {"covariance": "diagonal"})."""
+    head, _, tail = name.partition(":")
+    if head.endswith(".py"):
+        function, _, tail = tail.partition(":")
+        head = f"{head}:{function}"
+    options = {}
+    for part in filter(None, tail.split(",")):
+        key, _, text = part.partition("=")
+        options[key.strip()] = _value(text.strip())
+    return head, options
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,150 @@
+"""A table of a paper, computed from result files: cells with ours, the paper's, the difference and the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .choose import pick_methods, searched
+from .configs import Config, run_id
+from .items import Item
+from .results import Result
+from .statistics import Summary, marks, paired, summarise, verdict
+from .tables import METRICS, Cell, Metric, method_label, paper_cell
+
+Label = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell: our summary, the printed one, what they say to each other."""
+
+    row: Label
+    column: Label
+    metric: Metric
+    ours: Summary | None
+    paper: Cell | None
+    verdict: str
+    mark: str = ""
+    params: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        if self.ours is None or self.paper is None:
+            return None
+        return float(self.ours.mean - self.paper.value)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything that a rendered table says."""
+
+    name: str
+    title: str
+    size: str
+    entries: tuple[Entry, ...]
+    facts: tuple[str, ...]
+
+    @property
+    def rows(self) -> list[Label]:
+        """In order of first appearance."""
+        return list(dict.fromkeys(e.row for e in self.entries))
+
+    @property
+    def columns(self) -> list[tuple[Label, Metric]]:
+        """In order of first appearance."""
+        return list(dict.fromkeys((e.column, e.metric) for e in self.entries))
+
+    def at(self, row: Label, column: Label, metric: Metric) -> Entry | None:
+        """The cell at a place."""
+        found = [e for e in self.entries if (e.row, e.column, e.metric) == (row, column, metric)]
+        return found[0] if found else None
+
+
+def label(config: Config, names: Sequence[str]) -> Label:
+    """The config's place along some fields: the method by its label, others by field or parameter."""
+    values = []
+    for name in names:
+        if name == "method":
+            values.append(method_label(config))
+            continue
+        value = getattr(config, name, None) if hasattr(config, name) else config.param(name)
+        values.append(f"{value:g}" if isinstance(value, float) else "" if value is None else str(value))
+    return tuple(values)
+
+
+def collect(
+    name: str,
+    item: Item,
+    results: Sequence[Result],
+    *,
+    size: str = "paper",
+    data: str | None = None,
+    methods: Sequence[str] | None = None,
+    own_search: bool = False,
+    reference: str | None = None,
+    corrected: bool = False,
+) -> Table:
+    """The cells of an item from the results at hand; cells without results stay empty.
+
+    Arguments:
+        name: the full name, "englesson2023.table1-mnist".
+        methods: rows wanted, see `pick_methods`; None for the item's own.
+        own_search: use the hyper-parameters that our search chose where it is finished; else the printed ones.
+        reference: the method that the others of a column are tested against; None is the item's, "" is none.
+        corrected: Holm's correction over all tests of the table.
+    """
+    choices = searched(item, results, size, data) if own_search else None
+    configs = pick_methods(item.make(size, data, choices), methods)
+    by_id = {r.id: r for r in results}
+    used: dict[str, Result] = {}
+    groups: dict[tuple[Label, Label], list[Config]] = defaultdict(list)
+    for config in configs:
+        groups[label(config, item.rows), label(config, item.columns)].append(config)
+    entries = []
+    for (row, column), members in groups.items():
+        found = [by_id[run_id(c)] for c in members if run_id(c) in by_id]
+        used.update({r.id: r for r in found})
+        for metric in (METRICS[key] for key in item.metrics):
+            ours = summarise(found, metric)
+            paper = paper_cell(item.printed, members[0], metric)
+            judged = verdict(ours, paper, metric)
+            entries.append(Entry(row, column, metric, ours, paper, judged, params=members[0].params))
+    tested = _test(entries, item, item.reference if reference is None else reference, corrected)
+    return Table(name, item.title, size, tuple(tested), _facts(list(used.values()), len(configs)))
+
+
+def _test(entries: list[Entry], item: Item, reference: str, corrected: bool) -> list[Entry]:
+    """Mark every cell that differs from the reference method in its column."""
+    if not reference or "method" not in item.rows:
+        return entries
+    at = item.rows.index("method")
+    main = {
+        (e.row[:at] + e.row[at + 1 :], e.column, e.metric): e.ours for e in entries if e.row[at] == reference
+    }
+    tests = [
+        None if e.row[at] == reference
+        else paired(main.get((e.row[:at] + e.row[at + 1 :], e.column, e.metric)), e.ours)
+        for e in entries
+    ]  # fmt: skip
+    return [dataclasses.replace(e, mark=m) for e, m in zip(entries, marks(tests, corrected))]
+
+
+def _facts(used: list[Result], wanted: int) -> tuple[str, ...]:
+    """Where the numbers come from: runs, seeds, time, hardware, date, commit."""
+    if not used:
+        return (f"0 of {wanted} runs",)
+    hours = sum(r.seconds for r in used) / 3600
+    dates = sorted(r.date[:10] for r in used if r.date)
+    facts = [f"{len(used)} of {wanted} runs, {hours:.1f} hours"]
+    facts += [f"hardware: {', '.join(sorted({r.hardware for r in used if r.hardware}))}"]
+    if dates:
+        facts.append(f"dates: {dates[0]} to {dates[-1]}")
+    commits = sorted({r.commit[:12] + (" (changed)" if r.dirty else "") for r in used if r.commit})
+    if commits:
+        facts.append(f"commits: {', '.join(commits)}")
+    return tuple(facts)

@@ -1,0 +1,185 @@
+"""A collected table as text, Markdown, LaTeX, CSV or HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from html import escape
+
+from ..errors import DubitoError, nearest
+from .collect import Entry, Table
+
+LEGEND = (
+    "each cell: ours ± standard deviation over seeds (number of seeds) | the paper's | verdict",
+    "agrees: within max(2 points, twice the joint standard deviation); fewer than 3 seeds are not judged",
+    "* p < .05, † p < .01, ‡ p < .001: differs from the reference method, paired t-test over seeds",
+)
+
+
+def number(value: float | None, digits: int) -> str:
+    """A number, or "-"."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def ours_text(entry: Entry) -> str:
+    """ "97.86 ± 0.15‡ (3)"."""
+    if entry.ours is None:
+        return "-"
+    spread = "" if entry.ours.spread is None else f" ± {number(entry.ours.spread, entry.metric.digits)}"
+    return f"{number(entry.ours.mean, entry.metric.digits)}{spread}{entry.mark} ({entry.ours.seeds})"
+
+
+def paper_text(entry: Entry) -> str:
+    """ "97.21 ± 0.38", as printed."""
+    if entry.paper is None:
+        return "-"
+    value = entry.paper.printed or str(entry.paper.value)
+    spread = "" if entry.paper.spread is None else f" ± {number(entry.paper.spread, entry.metric.digits)}"
+    return f"{value}{spread}{entry.paper.stars or ''}"
+
+
+def cell_text(entry: Entry | None) -> str:
+    """The whole cell in one line."""
+    return "" if entry is None else f"{ours_text(entry)} | {paper_text(entry)} | {entry.verdict}"
+
+
+def params_text(entry: Entry) -> str:
+    """ "lam=0.1, temperature=0.5"."""
+    return ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in entry.params)
+
+
+def _grid(table: Table) -> list[list[str]]:
+    """Header and rows of the wide form."""
+    header = [""] + [" ".join((*filter(None, column), metric.ours)) for column, metric in table.columns]
+    body = [
+        [" ".join(filter(None, row))] + [cell_text(table.at(row, *column)) for column in table.columns]
+        for row in table.rows
+    ]
+    return [header, *body]
+
+
+def _heading(table: Table) -> str:
+    return f"{table.name}: {table.title} ({table.size})"
+
+
+def _chosen(table: Table) -> list[str]:
+    """One line per cell that has parameters; several metrics of a cell share it."""
+    lines = {f"{' '.join((*e.row, *e.column))}: {params_text(e)}": None for e in table.entries if e.params}
+    return list(lines)
+
+
+def text(table: Table) -> str:
+    """Aligned columns, one block per column of the paper where the wide form would not fit."""
+    lines = [_heading(table), ""]
+    grid = _grid(table)
+    width = max(len(row[0]) for row in grid)
+    for j in range(1, len(grid[0])):
+        lines.append(grid[0][j])
+        lines += [f"  {row[0]:<{width}}  {row[j]}".rstrip() for row in grid[1:]]
+        lines.append("")
+    return (
+        "\n".join([*lines, *table.facts, *LEGEND, "", "parameters:", *(f"  {c}" for c in _chosen(table))])
+        + "\n"
+    )
+
+
+def markdown(table: Table) -> str:
+    """A pipe table; separators inside cells become slashes."""
+    grid = [[cell.replace("|", "/") for cell in row] for row in _grid(table)]
+    lines = [f"### {_heading(table)}", ""]
+    lines.append("| " + " | ".join(grid[0]) + " |")
+    lines.append("|" + "---|" * len(grid[0]))
+    lines += ["| " + " | ".join(row) + " |" for row in grid[1:]]
+    notes = [f"- {note}" for note in (*table.facts, *LEGEND)]
+    return "\n".join([*lines, "", *notes]) + "\n"
+
+
+_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "†": r"$\dagger$", "‡": r"$\ddagger$",
+}  # fmt: skip
+
+
+def _latex_escape(value: str) -> str:
+    return re.sub(r"[&%$#_{}\\~^±†‡]", lambda found: _LATEX[found[0]], value)
+
+
+def latex(table: Table) -> str:
+    """A tabular with booktabs rules."""
+    grid = [[_latex_escape(cell.replace("|", "/")) for cell in row] for row in _grid(table)]
+    lines = [f"% {_heading(table)}", *(f"% {fact}" for fact in table.facts)]
+    lines += [r"\begin{tabular}{l" + "r" * (len(grid[0]) - 1) + "}", r"\toprule"]
+    lines += [" & ".join(grid[0]) + r" \\", r"\midrule"]
+    lines += [" & ".join(row) + r" \\" for row in grid[1:]]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def comma_separated(table: Table) -> str:
+    """The long form, a line per cell and metric, in full precision; text that a spreadsheet could run is quoted."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        (
+            "row",
+            "column",
+            "metric",
+            "ours",
+            "sd",
+            "seeds",
+            "mark",
+            "paper",
+            "paper_sd",
+            "paper_mark",
+            "difference",
+        )
+        + ("verdict", "parameters")
+    )
+    for e in table.entries:
+        mean, spread, seeds = (e.ours.mean, e.ours.spread, e.ours.seeds) if e.ours else (None, None, 0)
+        paper = (e.paper.value, e.paper.spread, e.paper.stars) if e.paper else (None, None, None)
+        row, column, params = (_inert(t) for t in (" ".join(e.row), " ".join(e.column), params_text(e)))
+        writer.writerow(
+            (row, column, e.metric.ours, mean, spread, seeds, e.mark, *paper, e.difference, e.verdict, params)
+        )
+    return out.getvalue()
+
+
+def _inert(value: str) -> str:
+    return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def html(table: Table) -> str:
+    """A table element with a caption; everything that comes from files is escaped."""
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in _grid(table)[0])
+    body = []
+    for row in table.rows:
+        cells = [f'<th scope="row">{escape(" ".join(filter(None, row)))}</th>']
+        for column in table.columns:
+            entry = table.at(row, *column)
+            kind = escape(entry.verdict.replace(" ", "-")) if entry else "none"
+            title = escape(params_text(entry)) if entry else ""
+            cells.append(f'<td class="{kind}" title="{title}">{escape(cell_text(entry))}</td>')
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    notes = "".join(f"<li>{escape(note)}</li>" for note in (*table.facts, *LEGEND))
+    caption = f"<caption>{escape(_heading(table))}</caption>"
+    rows = "\n".join(body)
+    parts = [caption, f"<thead><tr>{head}</tr></thead>", "<tbody>", rows, "</tbody>"]
+    return "\n".join(["<table>", *parts, "</table>", f"<ul>{notes}</ul>"]) + "\n"
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {
+    "text": text,
+    "markdown": markdown,
+    "latex": latex,
+    "csv": comma_separated,
+    "html": html,
+}
+
+
+def render(table: Table, form: str = "text") -> str:
+    """The table in one of `FORMATS`."""
+    if form not in FORMATS:
+        raise DubitoError("unknown format", got=repr(form), remedy=nearest(form, FORMATS))
+    return FORMATS[form](table)

@@ -1,0 +1,96 @@
+"""Over the seeds of a cell: mean and spread, paired tests against a reference, and the verdict beside the paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..metrics import Interval, PairedTest, bootstrap_interval, holm, paired_t_test
+from .results import Result
+from .tables import Cell, Metric
+
+# The marks of the papers for p below .05, .01 and .001.
+MARKS = {"": "", "*": "*", "**": "†", "***": "‡"}
+FEWEST_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A metric over seeds, on the paper's scale (per cent where it prints per cent)."""
+
+    values: Mapping[int, float]
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return sum(self.values.values()) / len(self.values)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over seeds (n - 1); None for one seed."""
+        if len(self.values) < 2:
+            return None
+        return float(np.std(list(self.values.values()), ddof=1))
+
+    @property
+    def seeds(self) -> int:
+        """Their number."""
+        return len(self.values)
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Bootstrap interval of the mean over seeds, the same for the same values."""
+        import torch
+
+        values = [self.values[seed] for seed in sorted(self.values)]
+        return bootstrap_interval(values, np.mean, torch.Generator().manual_seed(0), level=level)
+
+
+def summarise(results: Iterable[Result], metric: Metric) -> Summary | None:
+    """Collect a metric by seed; None where no result has it. A metric that is not finite counts as it is."""
+    found = {
+        r.config.seed: metric.factor * r.metrics[metric.ours] for r in results if metric.ours in r.metrics
+    }
+    return Summary(dict(sorted(found.items()))) if found else None
+
+
+def verdict(ours: Summary | None, paper: Cell | None, metric: Metric) -> str:
+    """Does a cell agree with the paper?
+
+    ``agrees`` if |ours - paper| <= max(2 points, 2 sqrt(sd_paper^2 + sd_ours^2)), else ``differs``; ``not judged``
+    below three seeds; ``-`` where one of the two is missing. A spread that the paper does not print counts as 0.
+
+    Example:
+        >>> from dubito.papers.tables import METRICS
+        >>> verdict(Summary({0: 97.9, 1: 98.0, 2: 97.7}), Cell(97.21, 0.38), METRICS["test_accuracy"])
+        'agrees'
+    """
+    if ours is None or paper is None or not isinstance(paper.value, int | float):
+        return "-"
+    if ours.seeds < FEWEST_SEEDS:
+        return "not judged"
+    doubt = 2 * math.sqrt((paper.spread or 0.0) ** 2 + (ours.spread or 0.0) ** 2)
+    return "agrees" if abs(ours.mean - paper.value) <= max(metric.tolerance, doubt) else "differs"
+
+
+def paired(one: Summary | None, other: Summary | None) -> PairedTest | None:
+    """Two-tailed paired t-test over the seeds that both have; None with fewer than two, or values not finite."""
+    if one is None or other is None:
+        return None
+    seeds = sorted(one.values.keys() & other.values.keys())
+    a, b = [one.values[s] for s in seeds], [other.values[s] for s in seeds]
+    return paired_t_test(a, b) if len(seeds) > 1 and all(map(math.isfinite, a + b)) else None
+
+
+def mark(p: float) -> str:
+    """The paper's mark of a p-value."""
+    return MARKS["*" * sum(p < level for level in (0.05, 0.01, 0.001))]
+
+
+def marks(tests: Sequence[PairedTest | None], corrected: bool = False) -> list[str]:
+    """One mark per test; with `corrected`, after Holm's correction over all of them."""
+    values = [test.p for test in tests if test is not None]
+    adjusted = iter(holm(values) if corrected and values else values)
+    return ["" if test is None else mark(next(adjusted)) for test in tests]

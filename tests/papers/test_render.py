@@ -1,0 +1,174 @@
+"""Tables from result files, in every format, with hostile names made harmless."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+
+import pytest
+
+from dubito.errors import DubitoError
+from dubito.papers import collier2020, englesson2023, item
+from dubito.papers.choose import choose, pick_methods, searched
+from dubito.papers.collect import collect
+from dubito.papers.render import FORMATS, render
+from dubito.papers.results import Result, read, write_result
+from dubito.papers.tables import chosen
+
+NAME = "englesson2023.table1-mnist"
+ITEM = item(NAME)
+CONFIGS = ITEM.make("paper", None, None)
+
+
+def fake(config, base: float) -> Result:
+    metrics = {"test_accuracy": base + 0.001 * config.seed, "validation_accuracy": base}
+    facts = {"commit": "abcdef0123456789", "date": "2026-01-02T00:00:00Z", "hardware": "one CPU"}
+    return Result(config, metrics, seconds=36.0, dirty=False, **facts)
+
+
+def some_results() -> list[Result]:
+    wanted = [c for c in CONFIGS if (c.noise, c.rate) == ("asymmetric", 0.4)]
+    base = {"ce": 0.80, "ln": 0.95}
+    return [fake(c, base[c.method]) for c in wanted if c.method in base]
+
+
+def test_cells_hold_ours_paper_and_verdict():
+    table = collect(NAME, ITEM, some_results())
+    assert len(table.rows) == 9
+    assert len(table.columns) == 9
+    cells = {(e.row[0], *e.column): e for e in table.entries}
+    ln, ce = cells["ln", "asymmetric", "0.4"], cells["ce", "asymmetric", "0.4"]
+    assert ln.ours.mean == pytest.approx(95.2)
+    assert (ln.paper.printed, ln.paper.spread) == ("96.54", 1.2)
+    assert ln.difference == pytest.approx(95.2 - 96.54)
+    assert ln.verdict == ce.verdict == "agrees"
+    assert dict(ln.params)["lam"] == 0.1
+    empty = cells["gce", "none", "0"]
+    assert (empty.ours, empty.verdict, empty.paper.printed) == (None, "-", "99.22")
+    assert table.facts[0] == "10 of 405 runs, 0.1 hours"
+
+
+def test_two_seeds_are_not_judged():
+    table = collect(NAME, ITEM, [r for r in some_results() if r.config.seed < 2])
+    assert {e.verdict for e in table.entries} == {"-", "not judged"}
+
+
+def test_a_table_without_printed_numbers_says_so():
+    table = collect("x", item("englesson2023.table3"), [], data="mnist")
+    assert all(e.paper is None and e.verdict == "-" for e in table.entries)
+    assert "- | - | -" in render(table)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_formats_show_ours_and_the_papers(form):
+    shown = render(collect(NAME, ITEM, some_results()), form)
+    assert "96.54" in shown
+    assert ("95.19999" if form == "csv" else "95.20") in shown
+    assert shown.endswith("\n")
+
+
+def test_text_cell():
+    shown = render(collect(NAME, ITEM, some_results()))
+    assert "95.20 ± 0.16 (5) | 96.54 ± 1.20 | agrees" in shown
+    assert "lam=0.1" in shown
+    with pytest.raises(DubitoError, match="did you mean 'markdown'"):
+        render(collect(NAME, ITEM, []), "markdwon")
+
+
+def test_markdown_has_equal_columns():
+    lines = [
+        x for x in render(collect(NAME, ITEM, some_results()), "markdown").splitlines() if x.startswith("|")
+    ]
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_csv_is_complete_and_precise():
+    rows = list(csv.DictReader(io.StringIO(render(collect(NAME, ITEM, some_results()), "csv"))))
+    assert len(rows) == 81
+    ln = next(r for r in rows if (r["row"], r["column"]) == ("ln", "asymmetric 0.4"))
+    assert float(ln["ours"]) == pytest.approx(95.2)
+    assert (ln["seeds"], ln["paper"], ln["verdict"]) == ("5", "96.54", "agrees")
+
+
+def test_names_from_outside_are_harmless():
+    evil = "=cmd|'<script>alert(1)</script>"
+    hostile = [fake(dataclasses.replace(c, method=evil), 0.5) for c in CONFIGS if c.method == "ce"]
+    table = collect(NAME, ITEM, hostile, methods=["ce", evil])
+    assert evil in [r[0] for r in table.rows]
+    assert "<script>" not in render(table, "html")
+    assert "\n=cmd" not in render(table, "csv")
+    lines = [x for x in render(table, "markdown").splitlines() if x.startswith("|")]
+    assert len({line.count("|") for line in lines}) == 1
+    assert r"{\_}" not in render(table, "latex")
+
+
+def test_the_reference_method_is_tested_by_seed():
+    made = collier2020.TABLES["table1"].make("small", "mnist", None)
+    level = {"ce": -0.9, "het": -0.8, "het-tau": -0.7}
+    results = [
+        Result(c, {"noisy_test_log_likelihood": level[c.method] + 0.01 * c.seed + 0.001 * (c.seed % 2)})
+        for c in made
+        if c.method in level
+    ]
+    results = [
+        dataclasses.replace(r, metrics={k: v + (0.002 * r.config.seed if r.config.method == "ce" else 0)
+                                        for k, v in r.metrics.items()})
+        for r in results
+    ]  # fmt: skip
+    table = collect("collier2020.table1", item("collier2020.table1"), results, size="small", data="mnist")
+    marks = {e.row[0]: e.mark for e in table.entries if e.metric.ours == "noisy_test_log_likelihood"}
+    assert marks["ce"] == "‡"
+    assert marks["het-tau"] == marks["mentornet"] == ""
+    assert all(e.mark == "" for e in collect("t", item("collier2020.table1"), results, size="small", data="mnist",
+                                             reference="").entries)  # fmt: skip
+
+
+def test_methods_join_a_table():
+    picked = pick_methods(CONFIGS, ["ce", "ln:covariance=diagonal,lam=2", "smooth:alpha=0.3", "mine.py:mine"])
+    by_method = {c.method: c for c in picked}
+    assert len(picked) == 4 * 45
+    assert by_method["ln"].param("covariance") == "diagonal"
+    assert by_method["ln"].param("lam") == 2
+    assert by_method["smooth"].params == (("alpha", 0.3),)
+    assert by_method["mine.py:mine"].network == "lenet5"
+    assert pick_methods(CONFIGS, None) == CONFIGS
+    with pytest.raises(DubitoError, match="plain training"):
+        pick_methods([c for c in CONFIGS if c.method == "ln"], ["other"])
+
+
+def test_own_search_replaces_the_printed_choice_only_when_finished(tmp_path):
+    search = [c for c in ITEM.search("paper", None, None) if c.method == "gce" and c.rate == 0.4]
+    results = [fake(c, 0.5 + (0.3 if c.param("q") == 0.1 else 0.1 * c.param("q"))) for c in search]
+    for result in results:
+        write_result(result, tmp_path)
+    found = searched(ITEM, read(tmp_path))
+    assert {params["q"] for params in found.values()} == {0.1}
+    assert len(found) == 2  # symmetric and asymmetric noise of 40 per cent
+    assert searched(ITEM, results[1:]) != found
+    assert len(searched(ITEM, results[1:])) == 1
+    table = collect(NAME, ITEM, results, own_search=True)
+    cells = {(e.row[0], *e.column): e for e in table.entries}
+    assert dict(cells["gce", "asymmetric", "0.4"].params) == {"q": 0.1}
+    printed = chosen("englesson2023.table5", dataset="MNIST", noise="asymmetric", rate=0.3, method="gce")
+    assert dict(cells["gce", "asymmetric", "0.3"].params) == printed
+    assert searched(item("lukasik2020.table7"), results) == {}
+
+
+def test_choice_is_the_mean_over_seeds_of_the_stated_criterion():
+    made = [c for c in collier2020.TABLES["table1"].search("paper", "mnist", None) if c.method == "het-tau"]
+    good = {1.0: (-1.0, -1.2), 5.0: (-0.9, -1.4)}
+    results = [
+        Result(
+            c, {"validation_log_likelihood": good[c.param("temperature")][c.seed], "validation_accuracy": 0.1}
+        )
+        for c in made
+        if c.param("temperature") in good and c.seed < 2
+    ]
+    assert [p["temperature"] for p in choose(results).values()] == [1.0]
+    assert choose([Result(made[0], {"validation_accuracy": 0.5})]) == {}
+
+
+def test_results_of_other_tables_do_not_leak():
+    other = [fake(c, 0.1) for c in englesson2023.TABLES["table1-cifar10"].make("paper", None, None)]
+    assert all(e.ours is None for e in collect(NAME, ITEM, other).entries)
