@@ -121,14 +121,17 @@ def _finite(case: _Case) -> int:
     tried = 0
     for dtype in DTYPES:
         rows = extreme_scores(case.num_classes, dtype, case.largest)
-        for label in range(case.num_classes):
-            target = torch.full((len(rows),), label)
-            for y in (target, as_weights(target, case.num_classes, dtype))[: 1 + (case.targets != "indices")]:
-                losses, gradient = _value_and_gradient(case, rows, y)
-                bad = ~losses.isfinite() | ~gradient.isfinite().all(-1)
-                worst = rows[bad][:1].tolist()
-                promise(not bad.any(), f"finite value and gradient ({dtype}, label {label}, logits {worst})")
-                tried += len(rows)
+        logits = rows.repeat_interleave(case.num_classes, 0)
+        labels = torch.arange(case.num_classes).repeat(len(rows))
+        kinds = (
+            [labels] if case.targets == "indices" else [labels, as_weights(labels, case.num_classes, dtype)]
+        )
+        for target in kinds:
+            losses, gradient = _value_and_gradient(case, logits, target)
+            bad = ~losses.isfinite() | ~gradient.isfinite().all(-1)
+            first = f"{dtype}, label {labels[bad][:1].tolist()}, logits {logits[bad][:1].tolist()}"
+            promise(not bad.any(), f"finite value and gradient ({first})")
+            tried += len(logits)
     return tried
 
 
