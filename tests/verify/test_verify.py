@@ -1,0 +1,43 @@
+"""The checks that users run: each passes here, and the runner tells failures apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dubito import verify
+from dubito.verify import Check, Outcome
+
+
+@pytest.mark.rel
+@pytest.mark.parametrize("check", verify.CHECKS, ids=lambda c: f"{c.number}-{c.function.__name__}")
+def test_each_check_passes(check: Check, tmp_path: Path) -> None:
+    """Scorecard: the checks of `dubito verify`."""
+    found = check.function(tmp_path)
+    assert found.passed, found.figure
+
+
+def raises(folder: Path) -> Outcome:
+    raise RuntimeError("no such luck")
+
+
+def test_a_check_that_raises_has_failed_and_the_next_one_runs() -> None:
+    checks = [
+        Check(1, "a", "b", raises),
+        Check(2, "a", "b", lambda folder: Outcome("bad", False)),
+        Check(3, "a", "b", lambda folder: Outcome(str(len(list(folder.iterdir()))), True)),
+    ]
+    found = list(verify.run(checks))
+    assert [(v.check.number, v.figure, v.passed) for v in found] == [
+        (1, "RuntimeError: no such luck", False),
+        (2, "bad", False),
+        (3, "0", True),
+    ]
+
+
+def test_the_damage_check_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dubito import _sealed
+
+    monkeypatch.setattr(_sealed, "_check_digest", lambda *_: None)
+    assert not verify.files.damage(tmp_path).passed
