@@ -1,9 +1,39 @@
 """Data: the in-memory set, published sets by name, users' own files, splits, noise and augmentation."""
 
-from ._labelled import LabelledData, Triplets, normalise
+from ._download import download
+from ._files import read_npy
+from ._labelled import IGNORED, NONE_GIVEN, LabelledData, Triplets, normalise
+from ._zips import read_npz
+from .arrays import from_arrays, from_hugging_face, from_torch, map_npy, read_arrays
 from .augment import augment
+from .images import ImageFiles, image_folder
 from .named import SETS, load
 from .noisy import with_noise
+from .sampling import balanced
 from .splits import PROTOCOLS
+from .tables import read_table
 
-__all__ = ["PROTOCOLS", "SETS", "LabelledData", "Triplets", "augment", "load", "normalise", "with_noise"]
+__all__ = [
+    "IGNORED",
+    "NONE_GIVEN",
+    "PROTOCOLS",
+    "SETS",
+    "ImageFiles",
+    "LabelledData",
+    "Triplets",
+    "augment",
+    "balanced",
+    "download",
+    "from_arrays",
+    "from_hugging_face",
+    "from_torch",
+    "image_folder",
+    "load",
+    "map_npy",
+    "normalise",
+    "read_arrays",
+    "read_npy",
+    "read_npz",
+    "read_table",
+    "with_noise",
+]

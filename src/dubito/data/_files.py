@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import gzip
-import hashlib
 import lzma
 import math
 import os
@@ -24,15 +23,6 @@ _NPY_HEADER = 1 << 16
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Bytes = bytes | bytearray
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb") as f:
-        while chunk := f.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def file_size(path: Path, limit: int = LIMIT) -> int:

@@ -122,7 +122,12 @@ def decode(path: Path, size: int | None = None, mode: str = "RGB") -> Array:
         raise DubitoError("image too large", where=str(path), expected=f"at most {_PIXELS} pixels") from None
     except Exception as error:  # Pillow's decoders raise whatever they stumble over
         raise DubitoError("not a readable image", where=str(path), got=str(error)[:200]) from None
-    pixels = np.asarray(image if size is None else _square(image, size))
+    return to_pixels(image, size)
+
+
+def to_pixels(image: Any, size: int | None) -> Array:
+    """A Pillow image as uint8 (C, H, W), scaled and cut to a square if a size is given."""
+    pixels = np.array(image if size is None else _square(image, size))
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 

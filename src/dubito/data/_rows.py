@@ -1,0 +1,195 @@
+"""Tables as streams of chunks: CSV, TSV and Parquet files, and data frames, with the place of every row."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import DubitoError, nearest
+
+_CHUNK = 8192
+_LINE = 1 << 24
+_ROWS = 1 << 31
+_CHUNK_BYTES = 1 << 31
+_DELIMITERS = {".csv": ",", ".txt": ",", ".tsv": "\t", ".tab": "\t"}
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows: the cells of each wanted column, and where each row is."""
+
+    source: str
+    unit: str
+    numbers: Sequence[int]
+    cells: Mapping[str, Sequence[Any]]
+
+    def where(self, row: int, column: str) -> str:
+        return f"{self.source}, {self.unit} {self.numbers[row]}, column {column!r}"
+
+
+def chunks(
+    source: Any, columns: Sequence[str], *, encoding: str | None = None, delimiter: str | None = None
+) -> Iterator[Chunk]:
+    """The wanted columns of a file or a data frame, a few thousand rows at a time."""
+    if hasattr(source, "columns") and hasattr(source, "iloc"):
+        return _frame(source, columns)
+    path = Path(source)
+    if not path.is_file():
+        raise DubitoError("no such file", where=str(path))
+    suffix = path.suffix.lower()
+    if suffix in (".parquet", ".pq"):
+        return _parquet(path, columns)
+    if delimiter is None and suffix not in _DELIMITERS:
+        raise DubitoError(
+            "unknown kind of table",
+            where=str(path),
+            expected=".csv, .tsv or .parquet",
+            got=suffix or "no suffix",
+            remedy="give delimiter= for text of another name",
+        )
+    return _csv(path, columns, encoding, delimiter or _DELIMITERS[suffix])
+
+
+def check_columns(there: Sequence[str], wanted: Sequence[str], where: str, hint: str = "") -> None:
+    """Every wanted column must be there once; the error names the nearest one."""
+    for name in wanted:
+        if list(there).count(name) != 1:
+            raise DubitoError(
+                "no such column" if name not in there else "column occurs twice",
+                where=where,
+                got=repr(name),
+                remedy=hint or nearest(name, there),
+            )
+
+
+def _csv(path: Path, columns: Sequence[str], encoding: str | None, delimiter: str) -> Iterator[Chunk]:
+    encoding = encoding or _encoding(path)
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise DubitoError("unknown encoding", where=str(path), got=repr(encoding)) from None
+    with path.open(encoding=encoding, newline="") as f:
+        reader = csv.reader(_lines(f, path), delimiter=delimiter)
+        try:
+            header = [name.strip() for name in next(reader, [])]
+            hint = ""
+            if len(header) == 1:
+                other = next((d for d in ";\t|," if d in header[0] and d != delimiter), "")
+                hint = (
+                    f"the columns seem to be separated by {other!r}: give delimiter={other!r}"
+                    if other
+                    else ""
+                )
+            check_columns(header, columns, f"{path}, line 1", hint)
+            places = [header.index(name) for name in columns]
+            rows = ((reader.line_num, row) for row in reader if row)
+            while block := list(islice(rows, _CHUNK)):
+                for number, row in block:
+                    if len(row) != len(header):
+                        raise DubitoError(
+                            "wrong number of cells",
+                            where=f"{path}, line {number}",
+                            expected=len(header),
+                            got=len(row),
+                        )
+                cells = {name: [row[p] for _, row in block] for name, p in zip(columns, places)}
+                yield Chunk(str(path), "line", [number for number, _ in block], cells)
+        except csv.Error as error:
+            raise DubitoError(
+                "not a readable table", where=f"{path}, line {reader.line_num}", got=str(error)
+            ) from None
+        except UnicodeDecodeError as error:
+            raise DubitoError(
+                f"not {encoding} text",
+                where=f"{path}, after line {reader.line_num}",
+                got=f"byte 0x{error.object[error.start]:02x}",
+                remedy="save it as UTF-8, or name its encoding (latin-1 is common in the West): encoding='latin-1'",
+            ) from None
+
+
+def _encoding(path: Path) -> str:
+    """By the byte order mark, else UTF-8; never guessed from the letters."""
+    with path.open("rb") as f:
+        head = f.read(4)
+    return next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
+
+
+def _lines(f: IO[str], path: Path) -> Iterator[str]:
+    """Lines of bounded length, so that a file without line ends is not read into memory."""
+    number = 0
+    while line := f.readline(_LINE):
+        number += 1
+        if len(line) == _LINE:
+            raise DubitoError(
+                "line too long", where=f"{path}, line {number}", expected=f"under {_LINE} letters"
+            )
+        yield line
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Chunk]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(
+            path, thrift_string_size_limit=1 << 26, thrift_container_size_limit=1 << 20
+        ) as file:
+            check_columns(file.schema_arrow.names, columns, str(path))
+            _check_parquet(file.metadata, columns, path)
+            number = 1
+            for batch in file.iter_batches(_CHUNK, columns=list(columns)):
+                cells = {name: batch.column(name).to_pylist() for name in columns}
+                yield Chunk(str(path), "row", range(number, number + len(batch)), cells)
+                number += len(batch)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise DubitoError("not a readable Parquet file", where=str(path), got=first[:200]) from None
+
+
+def _check_parquet(metadata: Any, columns: Sequence[str], path: Path) -> None:
+    """Refuse what claims more than a table of this program's can hold, before any page is unpacked."""
+    if metadata.num_rows > _ROWS:
+        raise DubitoError(
+            "too many rows", where=str(path), expected=f"at most {_ROWS}", got=metadata.num_rows
+        )
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for index in range(row_group.num_columns):
+            column = row_group.column(index)
+            if (
+                column.path_in_schema.split(".")[0] in columns
+                and column.total_uncompressed_size > _CHUNK_BYTES
+            ):
+                raise DubitoError(
+                    "column too large",
+                    where=f"{path}, column {column.path_in_schema!r}",
+                    expected=f"at most {_CHUNK_BYTES} bytes in a row group",
+                    got=column.total_uncompressed_size,
+                )
+
+
+def _frame(frame: Any, columns: Sequence[str]) -> Iterator[Chunk]:
+    check_columns([str(c) for c in frame.columns], columns, "the data frame")
+    by_text = {str(c): c for c in frame.columns}
+    for start in range(0, len(frame), _CHUNK):
+        part = frame.iloc[start : start + _CHUNK]
+        cells = {name: part[by_text[name]].tolist() for name in columns}
+        yield Chunk("data frame", "row", range(start, start + len(part)), cells)
+
+
+def folder_of(source: Any) -> Path:
+    """The folder that relative paths in a table refer to."""
+    return Path(source).parent if isinstance(source, str | os.PathLike) else Path(".")
