@@ -17,6 +17,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -110,8 +111,13 @@ def render(root: Path = ROOT) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _docstrings(package: Path) -> Iterator[tuple[Path, str, str]]:
+@cache
+def _docstrings(package: Path) -> tuple[tuple[Path, str, str], ...]:
     """(file, stage.name, docstring) of every public function and class, methods included."""
+    return tuple(_read(package))
+
+
+def _read(package: Path) -> Iterator[tuple[Path, str, str]]:
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
         stage = "dubito" if parts == ("__init__",) else parts[0]
