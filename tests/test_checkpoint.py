@@ -232,3 +232,13 @@ def test_a_folder_that_is_a_link_or_a_file_is_refused(tmp_path: Path) -> None:
             checkpoint.save(tmp_path / name, 1, tensors(), {})
     assert not list((tmp_path / "real").iterdir())
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_documented_loop_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[1] / "docs" / "reliability.md"
+    [block] = page.read_text().split("```python\n")[1:]
+    net = torch.nn.Linear(2, 2)
+    names = {"net": net, "optimizer": torch.optim.Adam(net.parameters()), "step": 3}
+    monkeypatch.chdir(tmp_path)
+    exec(block.split("```")[0], names)  # our own page
+    assert checkpoint.steps("checkpoints") == [3]

@@ -43,9 +43,8 @@ def killed(folder: Path) -> Outcome:
     alone = _finish(folder / "alone")
     kills = _stop(folder / "killed", signal.SIGKILL, times=3)
     resumed = _finish(folder / "killed")
-    return Outcome(
-        f"{alone[:12]} and {resumed[:12]} after {kills} kills", _is_digest(alone) and alone == resumed
-    )
+    same = _is_digest(alone) and alone == resumed
+    return Outcome(f"{alone[:12]} and {resumed[:12]} after {kills} kills", same and kills > 0)
 
 
 def _stop(folder: Path, number: int, times: int) -> int:
