@@ -21,11 +21,14 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def checks_values(x: Tensor) -> bool:
-    """Whether values may be looked at here: on the CPU and outside a compiled graph.
+    """Whether values may be looked at here: on the CPU, outside a compiled graph and outside `torch.vmap`.
 
-    Reading a value on a GPU would stall it at every step, and inside a graph there is no value yet.
+    Reading a value on a GPU would stall it at every step, inside a graph there is no value yet, and under vmap
+    there is one for each of the mapped calls.
     """
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_batchedtensor(x)
 
 
 def prepare(

@@ -77,8 +77,6 @@ class StackedRuns:
         given = [
             {} if transitions is None else {"transition": T} for T in transitions or [None] * len(configs)
         ]
-        if transitions is not None:
-            hyper["transition"] = torch.stack(list(transitions)).float()
         shape, classes = tuple(inputs.shape[1:]), first.train.num_classes
         self.stack = fast.Stack(
             method=method,

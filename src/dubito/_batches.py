@@ -1,0 +1,122 @@
+"""Which examples a step sees: order, batches, and the labels that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._random import permutation
+from .data import LabelledData
+from .errors import DubitoError, nearest
+
+BATCHINGS = ("epoch", "drop", "stream")
+
+
+class Batch(NamedTuple):
+    """What one step sees.
+
+    Shapes: positions ``(B,)``; x ``(B, ...)``; y ``(B, ...)``, or ``(M,)`` for a crowd with `row` ``(M,)``, the
+    example of the batch that each label belongs to, and `annotators` ``(M,)``. A label of -1 was not given.
+    """
+
+    positions: Tensor
+    x: Tensor
+    y: Tensor
+    row: Tensor | None = None
+    annotators: Tensor | None = None
+
+
+class Order:
+    """The order of examples over a whole run, a function of (seed, step) and nothing else.
+
+    Arguments:
+        n: number of examples.
+        batch_size: examples per step, None for all of them.
+        batching: ``"epoch"`` ends an epoch with a smaller batch, ``"drop"`` leaves that batch out, and
+            ``"stream"`` lets batches run across the end of an epoch, so that all have the same size.
+
+    Example:
+        >>> order = Order(10, 4, "stream", seed=0)
+        >>> order.steps(epochs=2), len(order.positions(2))
+        (5, 4)
+    """
+
+    def __init__(self, n: int, batch_size: int | None, batching: str = "epoch", *, seed: int) -> None:
+        if batching not in BATCHINGS:
+            raise DubitoError("unknown batching", got=repr(batching), remedy=nearest(batching, BATCHINGS))
+        self.n, self.size, self.batching, self.seed = n, min(batch_size or n, n), batching, seed
+        if n == 0 or self.size < 1:
+            raise DubitoError("nothing to train on", got=f"{n} examples in batches of {batch_size}")
+        self._cached: tuple[int, Tensor] | None = None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in one epoch; for a stream the number that at least covers it."""
+        return self.n // self.size if self.batching == "drop" else -(-self.n // self.size)
+
+    def steps(self, epochs: int) -> int:
+        """Steps in `epochs` epochs."""
+        if self.batching == "stream":
+            return -(-self.n * epochs // self.size)
+        return self.steps_per_epoch * epochs
+
+    def epoch(self, step: int) -> int:
+        """The epoch in which a step begins."""
+        if self.batching == "stream":
+            return step * self.size // self.n
+        return step // self.steps_per_epoch
+
+    def ends_epoch(self, step: int) -> bool:
+        """Whether the next step begins another epoch."""
+        return self.epoch(step + 1) > self.epoch(step)
+
+    def positions(self, step: int) -> Tensor:
+        """The examples of a step."""
+        if self.batching == "stream":
+            first = step * self.size
+            epoch, start = divmod(first, self.n)
+            here = self._permutation(epoch)[start : start + self.size]
+            if len(here) == self.size:
+                return here
+            return torch.cat([here, permutation(self.n, self.seed, epoch + 1)[: self.size - len(here)]])
+        start = step % self.steps_per_epoch * self.size
+        return self._permutation(self.epoch(step))[start : start + self.size]
+
+    def _permutation(self, epoch: int) -> Tensor:
+        if self._cached is None or self._cached[0] != epoch:
+            self._cached = (epoch, permutation(self.n, self.seed, epoch))
+        return self._cached[1]
+
+
+class Batches:
+    """Gathers batches of a data set; crowd labels are found through an index by item, built once."""
+
+    def __init__(self, data: LabelledData) -> None:
+        self.data = data
+        self._sorted: tuple[Tensor, Tensor, Tensor] | None = None
+        if data.crowd is not None:
+            order = torch.sort(data.crowd.item, stable=True).indices
+            counts = torch.bincount(data.crowd.item, minlength=len(data))
+            starts = counts.cumsum(0) - counts
+            self._sorted = order, starts, counts
+
+    def __call__(self, positions: Tensor) -> Batch:
+        """The batch at these positions, normalised, on the data's device."""
+        positions = positions.to(self.data.device)
+        x = self.data.batch(positions)
+        if self._sorted is None or self.data.crowd is None:
+            return Batch(positions, x, self.data.labels[positions])
+        order, starts, counts = self._sorted
+        many = counts[positions]
+        row = torch.repeat_interleave(torch.arange(len(positions), device=positions.device), many)
+        offset = torch.arange(len(row), device=row.device) - (many.cumsum(0) - many)[row]
+        which = order[starts[positions][row] + offset]
+        return Batch(positions, x, self.data.crowd.label[which], row, self.data.crowd.annotator[which])
+
+    def all(self, size: int = 1024) -> Iterator[Batch]:
+        """Every example once, in order."""
+        for start in range(0, len(self.data), size):
+            yield self(torch.arange(start, min(start + size, len(self.data)), device=self.data.device))

@@ -1,0 +1,64 @@
+"""A loss that is not finite must not move the weights, and must be told within a hundred steps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .errors import DubitoError
+
+REPORT_EVERY = 100
+
+
+class Watch:
+    """Takes the optimiser's steps and refuses those whose loss or gradients are not finite.
+
+    On the CPU a bad step is seen at once. On a GPU looking would stall the device, so an optimiser that can mask
+    its update there (the fused ones, through `found_inf`) is told to, and the flags are read every hundred steps;
+    once a step was bad all later ones are masked too, so that the weights are those before it.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+        self.optimizer = optimizer
+        fused = all(group.get("fused") for group in optimizer.param_groups)
+        self.masked = device.type == "cuda" and fused
+        self.first_bad = torch.tensor(-1, dtype=torch.int64, device=device)
+        self.recent: list[tuple[int, Tensor]] = []
+
+    def step(self, total: Tensor, step: int, positions: Tensor) -> None:
+        """Update the weights unless something is not finite."""
+        gradients = [
+            p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
+        norm = torch.nn.utils.get_total_norm(gradients) if gradients else total.new_zeros(())
+        bad = ~(total.detach().isfinite() & norm.isfinite())
+        self.recent.append((step, positions))
+        if not self.masked:
+            if bad:
+                raise _error(step, positions)
+            self.optimizer.step()
+            self.recent.clear()
+            return
+        self.first_bad = torch.where(bad & (self.first_bad < 0), step, self.first_bad)
+        self.optimizer.found_inf = (self.first_bad >= 0).float()  # type: ignore[attr-defined]
+        self.optimizer.step()
+        if len(self.recent) >= REPORT_EVERY:
+            self.report()
+
+    def report(self) -> None:
+        """Raise if a step since the last report was bad."""
+        if not self.masked:
+            return
+        first = int(self.first_bad)
+        if first >= 0:
+            raise _error(first, next(rows for step, rows in self.recent if step == first))
+        self.recent.clear()
+
+
+def _error(step: int, positions: Tensor) -> DubitoError:
+    rows = ", ".join(map(str, positions[:8].tolist())) + (", ..." if len(positions) > 8 else "")
+    return DubitoError(
+        "the loss or its gradient is not finite, and the weights were left as they were",
+        where=f"step {step}, rows {rows}",
+        remedy="look at these rows, or lower the learning rate or clip gradients",
+    )

@@ -1,0 +1,263 @@
+"""The methods of the papers, by name: which stages each one puts together, its defaults, grid and advice.
+
+A method is data. Its parameters and their defaults are the arguments of its `stages` function, and variants are
+parameters: ``ln:covariance=diagonal``, ``het:temperature=0.5,rank=2``. A method of your own is a `Method` in your
+own file, named as ``mine.py:mine``.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor, nn
+
+from . import channels, heads, links, losses, penalties, targets
+from .errors import DubitoError, nearest
+from .losses import nll
+from .model import Loss, Model
+from .procedures import CoTeaching, Distillation, Plain, SelfPaced, Target
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages that a method puts between features and the number it minimises."""
+
+    head: Callable[..., nn.Module] = heads.Point
+    loss: Loss = nll
+    target: Target | None = None
+    channel: Callable[[int], nn.Module] | None = None
+    penalty: Callable[..., Tensor] | None = None
+    procedure: Callable[..., nn.Module] = Plain
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named way to train.
+
+    Arguments:
+        stages: a function of the method's parameters, all with defaults.
+        advice: one line: when to use it.
+        grid: the values that the papers search, per parameter.
+        first: a method that is trained before, on the same data: the source of an estimated transition matrix
+            (``needs="transition"``) or of a teacher (``needs="teacher"``).
+        valid: the kinds of data it takes: single labels, crowd, pixels.
+    """
+
+    name: str
+    stages: Callable[..., Stages]
+    advice: str
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    first: str | None = None
+    needs: str | None = None
+    valid: tuple[str, ...] = ("single", "pixels")
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Parameter -> default; None where a value must be given or is estimated."""
+        return {
+            name: p.default
+            for name, p in inspect.signature(self.stages).parameters.items()
+            if name not in ("transition", "teacher")
+        }
+
+    def build(self, **params: Any) -> Stages:
+        """The stages for these parameters; an unknown one is refused with the nearest name."""
+        known = set(inspect.signature(self.stages).parameters)
+        for name in params:
+            if name not in known:
+                raise DubitoError(f"{self.name} has no parameter {name!r}", remedy=nearest(name, known))
+        return self.stages(**params)
+
+
+def _ce() -> Stages:
+    return Stages()
+
+
+def _smooth(alpha: float = 0.1) -> Stages:
+    return Stages(target=partial(targets.smooth, alpha=alpha))
+
+
+def _forward(transition: Tensor | None = None) -> Stages:
+    return Stages(channel=partial(_fixed, transition=transition))
+
+
+def _fixed(num_classes: int, *, transition: Tensor | None) -> nn.Module:
+    if transition is None:
+        raise DubitoError(
+            "this method needs a transition matrix", remedy="pass transition=, or let it be estimated"
+        )
+    return channels.FixedTransition(transition)
+
+
+def _backward(transition: Tensor | None = None) -> Stages:
+    return Stages(target=partial(_unmix, transition=transition))
+
+
+def _unmix(target: Tensor, num_classes: int, *, transition: Tensor | None) -> Tensor:
+    if transition is None:
+        raise DubitoError(
+            "this method needs a transition matrix", remedy="pass transition=, or let it be estimated"
+        )
+    return targets.smear(target, targets.backward_matrix(transition).to(target.device))
+
+
+def _gce(q: float = 0.7) -> Stages:
+    return Stages(loss=partial(losses.gce, q=q))
+
+
+def _truncated_gce(q: float = 0.7, k: float = 0.5) -> Stages:
+    return Stages(loss=partial(losses.truncated_gce, q=q, k=k))
+
+
+def _bi_tempered(t1: float = 0.8, t2: float = 1.2) -> Stages:
+    link = partial(links.tempered_log_softmax, t=t2)
+    return Stages(loss=partial(losses.bi_tempered, t1=t1, t2=t2), model={"link": link})
+
+
+def _nan(sigma: float = 0.5) -> Stages:
+    return Stages(target=partial(targets.label_noise, sigma=sigma))
+
+
+def _bootstrap(kind: str = "soft", beta: float | None = None) -> Stages:
+    return Stages(loss=partial(losses.bootstrap, kind=kind, beta=beta))
+
+
+def _coteaching(rate: float | None = None, ramp: int = 10) -> Stages:
+    return Stages(procedure=partial(CoTeaching, rate=rate, ramp=ramp))
+
+
+def _mentornet(
+    rate: float | None = None, lambda2: float = 1.0, burn_in: int = 5, decay: float = 0.9
+) -> Stages:
+    return Stages(procedure=partial(SelfPaced, rate=rate, lambda2=lambda2, burn_in=burn_in, decay=decay))
+
+
+def _het(temperature: float = 1.0, rank: int = 0, integration: str = "auto", samples: int = 1000) -> Stages:
+    head: Callable[..., nn.Module] = partial(heads.LowRank, rank=rank) if rank else heads.Diagonal
+    model = {"temperature": temperature, "integration": integration, "samples": samples}
+    return Stages(head=head, model=model)
+
+
+def _ln(
+    temperature: float = 1.0,
+    lam: float = 0.5,
+    smoothing: float = 0.01,
+    covariance: str = "full",
+    dummy: bool = True,
+) -> Stages:
+    head = partial(heads.LogisticNormal, covariance=covariance, dummy=dummy)
+    loss = partial(
+        losses.logistic_normal_nll, lam=lam, smoothing=smoothing, covariance=covariance, dummy=dummy
+    )
+    return Stages(head=head, loss=loss, model={"temperature": temperature})
+
+
+def _single_cm(trace: float = 0.01) -> Stages:
+    return Stages(channel=channels.LearnedTransition, penalty=partial(penalties.trace, weight=trace))
+
+
+def _distill(
+    temperature: float = 2.0,
+    smoothing: float = 0.0,
+    correction: float = 0.0,
+    teacher: Model | None = None,
+) -> Stages:
+    options = {
+        "temperature": temperature,
+        "smoothing": smoothing,
+        "correction": correction,
+        "teacher": teacher,
+    }
+    return Stages(procedure=partial(Distillation, **options))
+
+
+_TAUS = (0.025, 0.05, 0.1, 0.2, 0.6, 1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 5.0, 10.0, 15.0, 20.0, 35.0, 50.0, 100.0)
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("ce", _ce, "Cross-entropy: the baseline, and enough when labels are nearly clean."),
+        Method("smooth", _smooth, "Cheap and safe under mild symmetric noise; try alpha above the noise rate.",
+               grid={"alpha": (0.1, 0.2, 0.4, 0.7)}),
+        Method("forward", _forward, "When the transition matrix is known, or classes have clear anchor examples.",
+               first="ce", needs="transition"),
+        Method("backward", _backward, "Unbiased for a known matrix, but of high variance: prefer forward.",
+               first="ce", needs="transition"),
+        Method("gce", _gce, "Strong under symmetric noise; a larger q resists more and fits more slowly.",
+               grid={"q": (0.1, 0.3, 0.5, 0.7, 0.9)}),
+        Method("truncated-gce", _truncated_gce, "gce that ignores examples the model finds unlikely."),
+        Method("bi-tempered", _bi_tempered, "Outliers far from the boundary and small-margin noise at once.",
+               grid={"t1": (0.5, 0.7, 0.9), "t2": (1.1, 2.0, 4.0)}),
+        Method("nan", _nan, "Noise on labels as a regulariser; long training with a small constant rate.",
+               grid={"sigma": (0.1, 0.2, 0.5, 0.75, 1.0)}),
+        Method("bootstrap", _bootstrap, "Mild noise on a model that is right more often than the labels."),
+        Method("coteaching", _coteaching, "Symmetric noise of a known rate and the budget for two networks.",
+               valid=("single",)),
+        Method("mentornet", _mentornet, "As co-teaching with one network; lambda2 and burn-in need a search.",
+               grid={"lambda2": (0.0, 0.5, 1.0, 2.0), "burn_in": (0, 5, 10)}, valid=("single",)),
+        Method("het", _het, "Noise that depends on the input, and calibrated uncertainty; tune the temperature.",
+               grid={"temperature": _TAUS}, valid=("single", "crowd", "pixels")),
+        Method("ln", _ln, "Class-dependent (asymmetric) noise: the strongest of the single-network methods there.",
+               grid={"temperature": (0.1, 0.5, 1.0), "lam": (0.1, 0.5, 1.0)}),
+        Method("distill", _distill, "When training twice is affordable: the student forgets much of the noise.",
+               first="ce", needs="teacher", valid=("single",)),
+        Method("single-cm", _single_cm, "One unknown transition matrix, learned with the network.",
+               valid=("single", "crowd", "pixels")),
+    )
+}  # fmt: skip
+
+
+def parse(text: str) -> tuple[Method, dict[str, Any]]:
+    """A method and its parameters from ``name``, ``name:key=value,...`` or ``file.py:name``.
+
+    Example:
+        >>> method, params = parse("ln:lam=0.1,covariance=diagonal")
+        >>> method.name, params
+        ('ln', {'lam': 0.1, 'covariance': 'diagonal'})
+    """
+    head, _, tail = text.partition(":")
+    if head.endswith(".py"):
+        name, _, tail = tail.partition(":")
+        method = _from_file(Path(head), name)
+    elif head in METHODS:
+        method = METHODS[head]
+    else:
+        raise DubitoError(f"no method called {head!r}", remedy=nearest(head, METHODS))
+    params = {}
+    for part in filter(None, tail.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise DubitoError("a method's parameter is written key=value", got=repr(part), where=repr(text))
+        params[key.strip()] = _value(value.strip())
+    method.build(**params)
+    return method, params
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _from_file(path: Path, name: str) -> Method:
+    """Import a user's own file, as asked, and take the method of that name from it."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise DubitoError("no such file of methods", got=str(path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    if not isinstance(found, Method):
+        known = [n for n, v in vars(module).items() if isinstance(v, Method)]
+        raise DubitoError(f"{path} has no method {name!r}", remedy=nearest(name, known))
+    return found

@@ -1,0 +1,187 @@
+"""One model behind the papers: backbone -> head -> link -> channel, and the loss that reads it.
+
+    x -> backbone -> h -> head -> latent -> link -> log p(y | x) -> channel -> log p(y~ | x) -> loss(., target)
+
+Stages compose freely where that has a meaning. `check_stages` is the small table of what does not, and says so
+in a sentence before anything is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import heads, links
+from .errors import DubitoError
+from .losses import BODIES, bi_tempered, logistic_normal_nll, nll
+from .losses.bi_tempered import _bi_tempered
+from .losses.logistic_normal import _logistic_normal
+
+Loss = Callable[..., Tensor]
+
+
+class Model(nn.Module):
+    """A classifier that knows the difference between the true and the observed label.
+
+    Arguments:
+        backbone: any module that maps inputs to features (..., F).
+        head: a module that maps features to a `heads.Latent` over K classes.
+        temperature: tau, divides the logits: softmax(u / tau). A module without arguments (a learnable
+            temperature) or a number.
+        integration: how the expected softmax of a Gaussian head is computed: auto, quadrature, qmc or mc.
+        samples: draws per example for qmc and mc.
+        link: replaces the head's own link: a function of the mean logits that returns log-probabilities.
+        channel: log p(true) -> log p(observed), or None where labels are taken at their word.
+
+    Example:
+        >>> model = Model(nn.Identity(), heads.Point(4, 3))
+        >>> model(torch.zeros(2, 4)).exp().sum(-1)
+        tensor([1., 1.], grad_fn=...)
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: nn.Module,
+        *,
+        temperature: float | nn.Module = 1.0,
+        integration: str = "auto",
+        samples: int = 1000,
+        link: Callable[[Tensor], Tensor] | None = None,
+        channel: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone, self.head, self.channel = backbone, head, channel
+        self.temperature, self.integration, self.samples, self.link = temperature, integration, samples, link
+
+    @property
+    def num_classes(self) -> int:
+        """K, the number of real classes."""
+        return int(self.head.num_classes)  # type: ignore[arg-type]
+
+    @property
+    def tau(self) -> Any:
+        """The temperature as a number or a tensor."""
+        return self.temperature() if isinstance(self.temperature, nn.Module) else self.temperature
+
+    def latent(self, x: Tensor) -> heads.Latent:
+        """The head's distribution over logits, in float32 at least."""
+        found: heads.Latent = self.head(self.backbone(x))
+        return found
+
+    def log_probs(
+        self,
+        latent: heads.Latent,
+        *,
+        noise: tuple[Tensor, Tensor | None] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """log p(true class | x), shape (..., K). `noise` = (eps, factor_eps) makes sampling a pure function."""
+        if self.link is not None:
+            return self.link(latent.mean)
+        if latent.root is not None:
+            return links.logistic_normal_log_softmax(
+                latent.mean,
+                temperature=self.tau,
+                dummy=self.head.dummy,  # type: ignore[arg-type]
+            )
+        if latent.scale is None:
+            return links.log_softmax(latent.mean, temperature=self.tau)
+        if noise is not None:
+            return links.sampled_log_softmax(
+                latent.mean,
+                latent.scale,
+                noise[0],
+                factors=latent.factors,
+                factor_noise=noise[1],
+                temperature=self.tau,
+            )
+        return links.expected_log_softmax(
+            latent.mean,
+            latent.scale,
+            factors=latent.factors,
+            temperature=self.tau,
+            method=self.integration,
+            samples=self.samples,
+            generator=generator,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """log p(true class | x): what a user wants to know."""
+        return self.log_probs(self.latent(x))
+
+    def observed(self, log_p: Tensor, annotators: Tensor | None = None) -> Tensor:
+        """log p(observed label | x), given the annotator of each row where the channel has several."""
+        if self.channel is None:
+            return log_p
+        found: Tensor = self.channel(log_p) if annotators is None else self.channel(log_p, annotators)
+        return found
+
+
+def example_losses(
+    model: Model,
+    latent: heads.Latent,
+    target: Tensor,
+    loss: Loss = nll,
+    *,
+    row: Tensor | None = None,
+    annotators: Tensor | None = None,
+    noise: tuple[Tensor, Tensor | None] | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """One loss per label: the stage after the latent, with nothing normalised or tempered twice.
+
+    Losses of this library are called through their bodies on log-probabilities. The logistic-normal likelihood
+    reads the latent (its temperature is the model's) and bi-tempered reads the logits. Any other callable gets
+    the observed log-probabilities as logits and ``reduction="none"``.
+
+    Arguments:
+        row: the example that each label belongs to, where examples have several labels or none.
+        annotators: who gave each label.
+    """
+    function, options = _unwrap(loss)
+    if target.is_floating_point():
+        target = target.to(latent.mean.dtype)
+    if row is not None and function in (logistic_normal_nll, bi_tempered):
+        latent = heads.Latent(*(None if part is None else part[row] for part in latent))
+    if function is logistic_normal_nll:
+        options = {"temperature": model.tau, "dummy": model.head.dummy, **options}
+        return _logistic_normal(latent.mean, latent.root, target, **options)
+    if function is bi_tempered:
+        return _bi_tempered(latent.mean, target, **options)
+    log_p = model.log_probs(latent, noise=noise, generator=generator)
+    log_q = model.observed(log_p if row is None else log_p[row], annotators)
+    if function in BODIES:
+        return BODIES[function](log_q, target, **options)
+    return function(log_q, target, reduction="none", **options)
+
+
+def check_stages(model: Model, loss: Loss) -> None:
+    """Refuse compositions that mean nothing, before the first step."""
+    function, _ = _unwrap(loss)
+    is_ln_head, is_ln_loss = isinstance(model.head, heads.LogisticNormal), function is logistic_normal_nll
+    if is_ln_head != is_ln_loss:
+        raise DubitoError(
+            "the logistic-normal head and likelihood belong together",
+            got=f"{type(model.head).__name__} with {getattr(function, '__name__', function)}",
+            remedy="use LogisticNormal with logistic_normal_nll",
+        )
+    if is_ln_loss and model.channel is not None:
+        raise DubitoError(
+            "the logistic-normal likelihood reads the latent, so no channel can stand before it"
+        )
+    if function is bi_tempered and (model.channel is not None or not isinstance(model.head, heads.Point)):
+        raise DubitoError(
+            "bi_tempered brings its own link, so it takes a Point head and no channel",
+            remedy="use gce with this head or channel",
+        )
+
+
+def _unwrap(loss: Loss) -> tuple[Loss, dict[str, Any]]:
+    if isinstance(loss, partial):
+        return loss.func, dict(loss.keywords)
+    return loss, {}

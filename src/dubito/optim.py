@@ -1,0 +1,123 @@
+"""Optimisers and schedules of the papers, as functions that a run can be described by.
+
+An optimiser is a function of named parameters; a schedule is a pure function of the step that returns the factor
+on the learning rate. Both are importable functions or partials of them, so that a run's config can name them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Named = Iterable[tuple[str, nn.Parameter]]
+
+
+def adam(
+    parameters: Named,
+    *,
+    lr: float | Tensor = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-7,
+    weight_decay: float = 0.0,
+    decay: str = "all",
+    **options: Any,
+) -> torch.optim.Adam:
+    """Adam with the papers' eps of 1e-7 (the Keras default)."""
+    return torch.optim.Adam(groups(parameters, weight_decay, decay), lr=lr, betas=betas, eps=eps, **options)
+
+
+def sgd(
+    parameters: Named,
+    *,
+    lr: float | Tensor = 0.01,
+    momentum: float = 0.9,
+    nesterov: bool = True,
+    weight_decay: float = 0.0,
+    decay: str = "all",
+    **options: Any,
+) -> torch.optim.SGD:
+    """SGD with Nesterov momentum; with ``momentum=0, nesterov=False`` and one batch it is gradient descent."""
+    return torch.optim.SGD(
+        groups(parameters, weight_decay, decay), lr=lr, momentum=momentum, nesterov=nesterov, **options
+    )
+
+
+def lars(
+    parameters: Named,
+    *,
+    lr: float = 1.0,
+    momentum: float = 0.9,
+    weight_decay: float = 1e-4,
+    trust: float = 1e-3,
+    decay: str = "matrices",
+) -> LARS:
+    """Layer-wise adaptive rates: see `LARS`."""
+    return LARS(groups(parameters, weight_decay, decay), lr=lr, momentum=momentum, trust=trust)
+
+
+def groups(parameters: Named, weight_decay: float, decay: str) -> list[dict[str, Any]]:
+    """Parameter groups with weight decay on all parameters, or on those with two or more axes ("matrices")."""
+    named = [(name, p) for name, p in parameters if p.requires_grad]
+    if decay == "all":
+        return [{"params": [p for _, p in named], "weight_decay": weight_decay}]
+    matrices = [p for _, p in named if p.dim() > 1]
+    others = [p for _, p in named if p.dim() <= 1]
+    found = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in found if group["params"]]
+
+
+class LARS(torch.optim.Optimizer):
+    """Momentum SGD whose step is scaled per tensor by trust |w| / (|g| + wd |w|).
+
+    Arguments:
+        trust: the trust coefficient; tensors with zero norm, and groups without weight decay, use the plain rate.
+
+    Reference:
+        lukasik2020 sec. B.2
+        You, Gitman & Ginsburg 2017
+    """
+
+    def __init__(self, params: Any, lr: float = 1.0, momentum: float = 0.9, trust: float = 1e-3) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "trust": trust, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                update = p.grad + group["weight_decay"] * p
+                if group["weight_decay"] > 0:
+                    ratio = group["trust"] * p.norm() / (p.grad.norm() + group["weight_decay"] * p.norm())
+                    usable = (p.norm() > 0) & (p.grad.norm() > 0)
+                    update = update * torch.where(usable, ratio, 1.0)
+                buffer = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+                buffer.mul_(group["momentum"]).add_(update, alpha=group["lr"])
+                p.sub_(buffer)
+
+
+def milestones(step: int, steps: int, *, at: tuple[int, ...], factor: float = 0.1) -> float:
+    """factor ** (number of milestones passed), milestones in steps.
+
+    Example:
+        >>> [milestones(s, 100, at=(30, 60)) for s in (0, 30, 99)]
+        [1.0, 0.1, 0.010000000000000002]
+    """
+    return float(factor ** sum(step >= milestone for milestone in at))
+
+
+def cosine(step: int, steps: int, *, warmup: int = 0) -> float:
+    """Linear warm-up over `warmup` steps, then half a cosine down to zero."""
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+def polynomial(step: int, steps: int, *, power: float = 0.9) -> float:
+    """(1 - step / steps) ** power, the usual schedule of segmentation."""
+    return float((1 - step / max(1, steps)) ** power)
