@@ -50,6 +50,9 @@ def test_torch_numpy_and_image_layouts_agree():
         assert metric(image, labels, dim=1) == pytest.approx(value, rel=1e-12)
     value = metrics.log_likelihood(p.log(), y)
     assert metrics.log_likelihood(p.log().numpy(), y.numpy().astype(np.int32)) == value
+    kept = y != -100
+    short = y[kept].numpy().astype(np.uint16)
+    assert metrics.log_likelihood(p.log()[kept], short) == pytest.approx(value, rel=1e-12)
     assert metrics.log_likelihood(image.log(), labels, dim=1) == pytest.approx(value, rel=1e-12)
     assert isinstance(value, float)
 
@@ -113,6 +116,7 @@ P, Y = torch.tensor([[0.7, 0.3], [0.2, 0.8]]), torch.tensor([0, 1])
         (lambda: metrics.brier(P * 2, Y), "sum to 1"),
         (lambda: metrics.brier(P.log(), Y), "negative"),
         (lambda: metrics.ece(P.logit(), Y), "softmax"),
+        (lambda: metrics.brier(Y, Y), "floating"),
         (lambda: metrics.ece(P, Y, bins=0), "bins"),
         (lambda: metrics.ece(P, Y, bins=2.5), "bins"),
         (lambda: metrics.ece(P, Y, closed="both"), "closed"),

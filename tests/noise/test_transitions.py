@@ -128,6 +128,8 @@ def test_the_ceiling_of_a_matrix_with_zeros_is_finite_and_that_of_no_noise_is_pe
         (lambda: noise.asymmetric("cifar", 0.1), "did you mean"),
         (lambda: noise.class_dependent("mian"), "did you mean 'main'"),
         (lambda: noise.flip_map(3, {0: 3}, 0.1), "out of range"),
+        (lambda: noise.flip_map(3, {0: 2}, "0.1"), "rate must be a number"),
+        (lambda: noise.flip_map(3, {0: 2}, True), "rate must be a number"),
         (lambda: noise.ceiling(torch.eye(3), [1.0, 2.0]), "prior"),
         (lambda: noise.ceiling(torch.eye(3), [0.0, 0.0, 0.0]), "prior"),
         (lambda: noise.ceiling(torch.eye(3), [-1.0, 1.0, 1.0]), "prior"),
