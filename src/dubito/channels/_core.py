@@ -61,7 +61,9 @@ def _through(log_p: Tensor, log_T: Tensor) -> Tensor:
 def log_rows(weight: Tensor) -> Tensor:
     """Log of softplus(weight) divided by its row sums, exact for very negative weights too."""
     near = F.softplus(weight.clamp(min=_FAR_BELOW), threshold=50.0).log()
-    return torch.where(weight < _FAR_BELOW, weight, near).log_softmax(-1)
+    logs = torch.where(weight < _FAR_BELOW, weight, near)
+    # Not log_softmax: over a short last axis it takes 2.5 times as long.
+    return logs - logs.logsumexp(-1, keepdim=True)
 
 
 def start(num_classes: int, init: str | Tensor, diagonal: float) -> Tensor:
