@@ -151,6 +151,29 @@ def test_links_inside_a_run_folder_are_not_followed(tmp_path: Path, name: str) -
     assert not list(outside.iterdir()) if name == "checkpoints" else outside.read_text() == "mine"
 
 
+def test_a_place_under_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(DubitoError, match=r"cannot write at .*file/run: got Not a directory"):
+        RunFolder(tmp_path / "file" / "run", CONFIG).__enter__()
+
+
+def test_a_record_that_does_not_fit_leaves_no_half_line(tmp_path: Path) -> None:
+    code = f"""
+import resource
+from dubito.runs import RunFolder
+with RunFolder({str(tmp_path / "run")!r}, {CONFIG!r}) as run:
+    run.resume()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+    for step in range(100):
+        run.log(step=step, loss=0.5)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "metrics.jsonl" in done.stderr.splitlines()[-1]
+    assert "DubitoError: cannot write" in done.stderr
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes().endswith(b"}\n")
+    assert len(runs.read_metrics(tmp_path / "run")) == 4
+
+
 def test_a_configuration_edited_by_hand_is_refused(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "run", CONFIG) as run:
         pass

@@ -94,6 +94,8 @@ def kind_of(path: Path) -> str:
 def cannot_write(path: Path, size: int, error: OSError) -> DubitoError:
     """The sentence for a write that failed: where, how many bytes, why, and how much room there is."""
     why = _FULL.get(error.errno or 0, error.strerror or type(error).__name__)
+    if not size:  # a folder, or a file that could not even be opened
+        return DubitoError("cannot write", where=str(path), got=why, remedy="choose another folder")
     remedy = "make room or choose another folder; what was saved before is untouched"
     try:
         got = f"{why} ({shutil.disk_usage(path.parent).free:,} bytes free)"
