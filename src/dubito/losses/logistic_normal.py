@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._numbers import Number, check_interval
-from .._tensors import as_weights, prepare, reduce
+from .._tensors import as_weights, check_floating, prepare, reduce
 from ..errors import DubitoError, nearest
 
 COVARIANCES = ("full", "diagonal", "isotropic", "identity")
@@ -70,6 +70,7 @@ def logistic_normal_nll(
     check_interval(lam, "lam", 0.0, closed="neither")
     check_interval(temperature, "temperature", 0.0, closed="neither")
     check_interval(smoothing, "smoothing", 0.0, 1.0, closed="neither")
+    check_floating(mean, "mean")
     _check_root(mean, root, covariance, dim)
     mean = _widen(mean)
     scores = mean if dummy else _with_reference(mean, dim)
