@@ -132,6 +132,11 @@ METRICS: dict[str, Metric] = {
     "miou": Metric("miou", "miou_percent", 100.0, (("split", "validation"),)),
     "miou_test": Metric("miou_test", "miou_percent", 100.0, (("split", "test"),)),
     "validation_accuracy": Metric("validation_accuracy", "", 100.0),
+    # Share of mislabelled training examples whose residual r'r is small (below a quarter of the target's norm).
+    "noisy_small_residuals": Metric("noisy_small_residuals"),
+    # Largest difference between the estimated matrices and the identity; rank correlation of skills.
+    "cm_from_identity": Metric("cm_from_identity", digits=3),
+    "skill_correlation": Metric("skill_correlation", digits=3),
 }
 
 
