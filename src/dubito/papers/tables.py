@@ -254,9 +254,9 @@ def _keys(table_id: str, config: Config) -> dict[str, Any] | None:
     """The file's keys for a config, for the keys that this table has."""
     paper = table_id.partition(".")[0]
     inverse = {ours: theirs for theirs, ours in METHODS[paper].items()}
-    cells = table(table_id)["cells"]
+    needed, methods = _shape(table_id)
     method, alpha = inverse.get(method_label(config)), config.param("alpha", 0.0)
-    if method == "ce" and not any(cell.get("method") == "ce" for cell in cells):
+    if method == "ce" and "ce" not in methods:
         method = "ls"  # Tables over alpha print plain training as smoothing by nothing.
     labels = config.labels or {per: name for name, per in PER_ITEM.items()}.get(config.per_item, "")
     values = {
@@ -270,6 +270,13 @@ def _keys(table_id: str, config: Config) -> dict[str, Any] | None:
         "covariance": config.param("covariance", "full"),
         "dummy_class": config.param("dummy", True),
     }
-    needed = {key for cell in cells for key in cell if key not in _FACTS} - {"part", "split"}
     keys = {key: values.get(key) for key in needed}
     return None if any(value is None for value in keys.values()) else keys
+
+
+@functools.cache
+def _shape(table_id: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The keys of a table's cells that a config answers (parts and splits belong to metrics), and its methods."""
+    cells = table(table_id)["cells"]
+    keys = frozenset(key for cell in cells for key in cell if key not in _FACTS) - {"part", "split"}
+    return keys, frozenset(cell["method"] for cell in cells if "method" in cell)
