@@ -1,0 +1,120 @@
+"""Reading CSV and Parquet files of labels: text stays text, and every complaint names file and line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import DubitoError, nearest
+
+
+def need(names: list[str], known: list[Any], where: str, remedy: str = "") -> None:
+    """Refuse a table that lacks a column, with the nearest name."""
+    for name in names:
+        if name not in known:
+            hint = remedy or nearest(name, known)
+            raise DubitoError(f"no column {name!r}", where=where, remedy=hint)
+
+
+def read(path: Path, names: list[str], delimiter: str | None) -> dict[str, Any]:
+    """The named columns of a CSV or Parquet file."""
+    if not path.is_file():
+        raise DubitoError("no such file", where=str(path))
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _read_parquet(path, names)
+    if path.suffix.lower() not in (".csv", ".tsv", ".txt"):
+        raise DubitoError("unknown kind of table", where=str(path), expected=".csv, .tsv, .txt or .parquet")
+    return read_csv(path, names, delimiter)
+
+
+def _read_parquet(path: Path, names: list[str]) -> dict[str, Any]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise DubitoError("Parquet needs pyarrow", remedy="pip install 'dubito[tables]'") from None
+    try:
+        need(names, parquet.read_schema(path).names, str(path))
+        table = parquet.read_table(path, columns=names)
+    except (ArrowException, OSError) as error:
+        raise DubitoError("not a readable Parquet file", where=str(path), got=str(error)[:200]) from None
+    out = {}
+    for name in names:
+        column = table[name]
+        if column.null_count:
+            row = column.is_null().to_numpy().argmax()
+            raise DubitoError(f"no value in column {name!r}", where=f"{path}, row {row}")
+        out[name] = column.to_numpy() if column.type in _numeric() else column.to_pylist()
+    return out
+
+
+def _numeric() -> set[Any]:
+    import pyarrow as pa
+
+    return {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()}
+
+
+def header(path: Path, delimiter: str | None = None) -> list[str]:
+    """The names of a table's columns."""
+    if not path.is_file():
+        raise DubitoError("no such file", where=str(path))
+    if path.suffix.lower() in (".parquet", ".pq"):
+        try:
+            from pyarrow import ArrowException, parquet
+        except ImportError:
+            raise DubitoError("Parquet needs pyarrow", remedy="pip install 'dubito[tables]'") from None
+        try:
+            return list(parquet.read_schema(path).names)
+        except (ArrowException, OSError) as error:
+            raise DubitoError("not a readable Parquet file", where=str(path), got=str(error)[:200]) from None
+    return next(_lines(path, delimiter), (0, list[str]()))[1]
+
+
+def read_csv(path: Path, names: list[str], delimiter: str | None) -> dict[str, Any]:
+    """The named columns of a CSV file as text, every cell checked."""
+    lines = _lines(path, delimiter)
+    top = next(lines, (0, list[str]()))[1]
+    joined = ";" in "".join(top) and len(top) == 1
+    need(names, top, f"{path}, line 1", 'pass delimiter=";"' if joined else "")
+    twice = {n for n in names if top.count(n) > 1}
+    if twice:
+        raise DubitoError(f"column {twice.pop()!r} occurs twice", where=f"{path}, line 1")
+    places = [top.index(n) for n in names]
+    columns: list[list[str]] = [[] for _ in names]
+    for line, cells in lines:
+        if not cells:
+            continue
+        if len(cells) != len(top):
+            raise DubitoError(
+                "a row of another length", where=f"{path}, line {line}", expected=len(top), got=len(cells)
+            )
+        for name, column, place in zip(names, columns, places):
+            if cells[place] == "":
+                raise DubitoError(
+                    f"empty cell in column {name!r}", where=f"{path}, line {line}", remedy="fill or drop it"
+                )
+            column.append(cells[place])
+    return dict(zip(names, columns))
+
+
+def _lines(path: Path, delimiter: str | None) -> Iterator[tuple[int, list[str]]]:
+    separator = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
+    line = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            for cells in reader:
+                line = reader.line_num
+                yield line, cells
+    except UnicodeDecodeError as error:
+        raise DubitoError(
+            "not UTF-8 text",
+            where=f"{path}, after line {line}",
+            got=str(error.reason),
+            remedy="save as UTF-8",
+        ) from None
+    except csv.Error as error:
+        raise DubitoError("not a CSV file", where=f"{path}, after line {line}", got=str(error)) from None
+    except OSError as error:
+        raise DubitoError("cannot read", where=str(path), got=error.strerror) from None

@@ -1,0 +1,89 @@
+"""Aggregates of the models without matrices: votes and GLAD."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import _glad, _rules
+from ._layout import Layout
+from .labels import CrowdLabels
+from .result import Aggregate, State
+from .vote import majority_vote, shares, vote_counts
+
+
+def by_vote(crowd: CrowdLabels, name: str, seed: int, gold: Tensor | None) -> Aggregate:
+    """Counts: hard with ties drawn, or soft."""
+    counts = vote_counts(crowd)
+    codes, _ = majority_vote(crowd, seed=seed, counts=counts)
+    if gold is not None:
+        codes = torch.where(gold >= 0, gold, codes)
+        counts[gold >= 0] = 0.0
+        counts[gold >= 0, gold[gold >= 0]] = 1.0
+    if name == "vote":
+        probabilities = torch.zeros_like(counts).scatter_(1, codes.unsqueeze(1), 1.0)
+    else:
+        probabilities = shares(counts)
+    hit = probabilities[crowd.item, crowd.label].double()
+    return _one_number(crowd, codes, probabilities, hit, name, [], float("nan"), True, "none (a count)")
+
+
+def by_glad(
+    crowd: CrowdLabels, dtype: torch.dtype, iterations: int, tolerance: float, gold: Tensor | None
+) -> Aggregate:
+    """GLAD, as an aggregate."""
+    fit = _glad.glad(crowd, dtype=dtype, iterations=iterations, tolerance=tolerance, gold=gold)
+    return _one_number(
+        crowd,
+        fit.posterior.argmax(1),
+        fit.posterior,
+        fit.right.double(),
+        "glad",
+        fit.trace,
+        fit.log_likelihood,
+        fit.converged,
+        "log-likelihood + log prior density",
+    )
+
+
+def _one_number(
+    crowd: CrowdLabels,
+    codes: Tensor,
+    probabilities: Tensor,
+    hit: Tensor,
+    name: str,
+    trace: list[float],
+    log_likelihood: float,
+    converged: bool,
+    objective: str,
+) -> Aggregate:
+    """An aggregate whose annotators have one number each: the mean of `hit` over their labels."""
+    R, K = crowd.num_annotators, crowd.num_classes
+    n = torch.bincount(crowd.annotator, minlength=R).double()
+    right = torch.bincount(crowd.annotator, weights=hit, minlength=R)
+    skill = torch.where(n > 0, right / n.clamp(min=1), right.sum() / n.sum().clamp(min=1))
+    empty = torch.zeros(0, dtype=torch.int64, device=n.device)
+    layout = Layout(crowd.num_items, R, K, len(crowd), empty, empty, (), None, probabilities.dtype)
+    wide = skill.unsqueeze(1).expand(R, K)
+    pattern = (1 - torch.eye(K, dtype=torch.float64, device=n.device)) / max(K - 1, 1)
+    none = n.new_zeros(0, K)
+    fitted = _rules.Fitted(
+        none, none, 1 - wide, pattern, wide, 0.0, n.unsqueeze(1).expand(R, K), {}, shared=True
+    )
+    prior = probabilities.double().mean(0) if crowd.num_items else n.new_full((K,), 1.0 / K)
+    return Aggregate(
+        items=crowd.item_ids,
+        annotators=crowd.annotator_ids,
+        classes=crowd.classes,
+        codes=codes,
+        probabilities=probabilities,
+        skills=skill,
+        class_prior=prior,
+        log_likelihood=log_likelihood,
+        trace=torch.tensor(trace, dtype=torch.float64),
+        objective=objective,
+        method=name,
+        why="asked for",
+        converged=converged,
+        state=State(layout, fitted, none, none, prior * crowd.num_items, len(crowd), 0.0),
+    )

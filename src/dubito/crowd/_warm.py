@@ -1,0 +1,133 @@
+"""Starting from an earlier aggregate, and going on from it with new labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import DubitoError
+from ._coding import find, lookup
+from ._layout import Layout
+from ._rules import Fitted, Rule
+from .labels import CrowdLabels
+from .result import Aggregate
+
+
+def carry_over(previous: Aggregate, crowd: CrowdLabels, layout: Layout, rule: Rule) -> tuple[Fitted, Tensor]:
+    """Matrices and class prior of an earlier aggregate for the annotators of this crowd.
+
+    Annotators are matched by id; new ones begin with the crowd's matrix.
+    """
+    state = previous.state
+    if len(state.counts) == 0:
+        raise DubitoError(
+            f"method {previous.method!r} leaves no matrices to start from", remedy="drop start="
+        )
+    who = torch.from_numpy(find(previous.annotators, lookup(crowd.annotator_ids))).long().to(layout.device)
+    counts = move(layout, who[state.layout.key_annotator], state.layout.key_label, state.counts)
+    hyper = dict(state.fitted.hyper)
+    if "ability" in hyper:
+        ability = layout.zeros(layout.num_annotators)
+        ability[who[who >= 0]] = hyper["ability"][who >= 0]
+        hyper["ability"] = ability
+    last = replace(state.fitted, hyper=hyper) if _speaks(rule, hyper) else None
+    return rule.fit(layout, counts, last, burning=last is None), previous.class_prior
+
+
+def _speaks(rule: Rule, hyper: dict[str, Tensor]) -> bool:
+    """Whether the remembered values are those that this rule reads."""
+    wanted = {"Full": "pooled", "OneCoin": "share", "Skill": "ability", "Hierarchical": "strength"}
+    return wanted[type(rule).__name__] in hyper
+
+
+def move(layout: Layout, annotator: Tensor, label: Tensor, values: Tensor) -> Tensor:
+    """Key values under this layout's numbering; keys that it does not have are dropped."""
+    own = layout.key_annotator * layout.num_classes + layout.key_label
+    key = annotator * layout.num_classes + label
+    place = torch.searchsorted(own, key).clamp(max=max(len(own) - 1, 0))
+    known = (annotator >= 0) & (own[place] == key) if len(own) else annotator < 0
+    return layout.zeros(len(own), layout.num_classes).index_add_(0, place[known], values[known])
+
+
+@dataclass(frozen=True)
+class Part:
+    """The items that got new labels, as a crowd of their own."""
+
+    crowd: CrowdLabels
+    touched: Tensor  # their codes in the whole crowd
+    present: Tensor  # keys of the whole crowd
+    previous: Aggregate
+    gone_keys: Tensor  # keys of the touched items' old labels, as annotator * classes + label
+    gone: Tensor  # and their old posteriors
+    items: Tensor  # expected items per class among the others
+
+    def rest(self, layout: Layout) -> Tensor:
+        """Counts of all labels on untouched items."""
+        return self._minus(layout, self.previous.state.counts, self.gone)
+
+    def rest_squares(self, layout: Layout) -> Tensor:
+        """The same for squared posteriors."""
+        return self._minus(layout, self.previous.state.squares, self.gone.square())
+
+    def _minus(self, layout: Layout, old: Tensor, gone: Tensor) -> Tensor:
+        keys, K = self.previous.state.layout, layout.num_classes
+        counts = move(layout, keys.key_annotator, keys.key_label, old)
+        taken = move(layout, self.gone_keys // K, self.gone_keys % K, gone.double())
+        return (counts - taken).clamp(min=0.0)
+
+
+def changed_part(previous: Aggregate, crowd: CrowdLabels) -> Part | None:
+    """Labels of the items touched by what was appended; None when nothing was."""
+    old = previous.state.num_labels
+    if (
+        len(crowd) < old
+        or previous.classes.tolist() != crowd.classes.tolist()
+        or not np.array_equal(previous.items, crowd.item_ids[: len(previous.items)])
+        or not np.array_equal(previous.annotators, crowd.annotator_ids[: len(previous.annotators)])
+    ):
+        raise DubitoError(
+            "not the earlier crowd with labels appended",
+            remedy="use CrowdLabels.append, or aggregate(crowd, start=previous)",
+        )
+    if len(crowd) == old:
+        return None
+    K, device = crowd.num_classes, crowd.item.device
+    touched = torch.zeros(crowd.num_items, dtype=torch.bool, device=device)
+    touched[crowd.item[old:].long()] = True
+    rows = touched[crowd.item.long()].nonzero().flatten()
+    codes = touched.nonzero().flatten()
+    part = crowd.select(rows)
+    key = part.annotator.long() * K + part.label
+    place = touched.int().cumsum(0, dtype=torch.int32) - 1
+    part.item = place[part.item.long()]
+    part.item_ids = crowd.item_ids[codes.cpu().numpy()]
+    present = torch.zeros(crowd.num_annotators * K, dtype=torch.bool, device=device)
+    before = previous.state.layout
+    present[before.key_annotator * K + before.key_label] = True
+    present[key] = True
+    was = rows < old
+    q = previous.probabilities
+    known = codes[codes < len(q)]
+    return Part(
+        crowd=part,
+        touched=codes,
+        present=present,
+        previous=previous,
+        gone_keys=key[was],
+        gone=q[crowd.item[rows[was]].long()],
+        items=(previous.state.items - q[known].double().sum(0)).clamp(min=0.0),
+    )
+
+
+def spread_out(
+    previous: Aggregate, crowd: CrowdLabels, part: Part, posterior: Tensor, prior: Tensor
+) -> Tensor:
+    """Posteriors of all items: the old ones, the new ones, the class prior for items without labels."""
+    old = previous.probabilities
+    out = prior.to(old.dtype).repeat(crowd.num_items, 1)
+    out[: len(old)] = old
+    out[part.touched] = posterior.to(old.dtype)
+    return out

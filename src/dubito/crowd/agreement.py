@@ -1,0 +1,131 @@
+"""Do the annotators agree? Statistics that need no truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import DubitoError
+from .labels import CrowdLabels
+from .vote import vote_counts
+
+
+def krippendorff_alpha(crowd: CrowdLabels) -> float:
+    """Krippendorff's alpha for nominal labels: 1 is perfect agreement, 0 is chance.
+
+    ``alpha = 1 - D_o / D_e``. With m_n labels on item n, of which c_nk name class k, only items with m_n > 1
+    count: ``D_o = sum_n (m_n^2 - sum_k c_nk^2) / (m_n - 1)``, and with v_k = sum_n c_nk and V = sum_k v_k,
+    ``D_e = (V^2 - sum_k v_k^2) / (V - 1)``. NaN when no item has two labels or only one class occurs.
+
+    Reference:
+        Krippendorff 2011, Computing Krippendorff's alpha-reliability
+
+    Example:
+        >>> crowd = CrowdLabels.from_dense([[0, 0], [0, 1], [1, 1], [1, 1]])
+        >>> round(krippendorff_alpha(crowd), 4)
+        0.5333
+    """
+    counts = vote_counts(crowd, torch.float64)
+    m = counts.sum(1)
+    counts, m = counts[m > 1], m[m > 1]
+    observed = ((m.square() - counts.square().sum(1)) / (m - 1)).sum()
+    v = counts.sum(0)
+    V = v.sum()
+    expected = (V.square() - v.square().sum()) / (V - 1)
+    if V == 0 or expected == 0:
+        return float("nan")
+    return float(1 - observed / expected)
+
+
+def annotator_agreement(crowd: CrowdLabels) -> Tensor:
+    """Share of the other labels on the same items that say the same, per annotator.
+
+    Mean over the annotator's labels on items with other labels; NaN for an annotator who shares no item.
+
+    Example:
+        >>> crowd = CrowdLabels.from_dense([[0, 0, 1], [1, 1, 1]])
+        >>> annotator_agreement(crowd).tolist()
+        [0.75, 0.75, 0.5]
+    """
+    counts = vote_counts(crowd, torch.float64)
+    item, label = crowd.item.long(), crowd.label.long()
+    others = counts.sum(1)[item] - 1
+    same = torch.where(others > 0, (counts[item, label] - 1) / others.clamp(min=1), 0.0)
+    total = torch.zeros(crowd.num_annotators, dtype=torch.float64, device=item.device)
+    seen = total.clone().index_add_(0, crowd.annotator, (others > 0).double())
+    return total.index_add_(0, crowd.annotator, same) / torch.where(seen > 0, seen, torch.nan)
+
+
+@dataclass(frozen=True)
+class Kappa:
+    """Cohen's kappa of pairs of annotators that share items, one row per pair.
+
+    `first`, `second`: annotator codes, first < second; `shared`: items both labelled; `kappa`: NaN where both
+    used one and the same class throughout, for then chance agrees as well.
+    """
+
+    first: Tensor
+    second: Tensor
+    shared: Tensor
+    kappa: Tensor
+
+
+def pairwise_kappa(crowd: CrowdLabels, *, min_shared: int = 1) -> Kappa:
+    """Cohen's kappa of every pair of annotators with at least `min_shared` common items.
+
+    ``kappa = (p_o - p_e) / (1 - p_e)`` with p_o the share of common items with equal labels and p_e the
+    product of the two annotators' class shares on these items, summed over classes. Pairs without common
+    items take no memory.
+
+    Reference:
+        Cohen 1960, A coefficient of agreement for nominal scales
+
+    Example:
+        >>> crowd = CrowdLabels.from_dense([[0, 0], [0, 1], [1, 1], [1, 1]])
+        >>> pairwise_kappa(crowd).kappa.tolist()
+        [0.5]
+    """
+    if min_shared < 1:
+        raise DubitoError("min_shared counts items", expected="at least 1", got=min_shared)
+    K, R = crowd.num_classes, crowd.num_annotators
+    pair, left, right = _pairs(crowd)
+    values, index, shared = torch.unique(pair, return_inverse=True, return_counts=True)
+    kept = shared >= min_shared
+    place = torch.where(kept, kept.long().cumsum(0) - 1, -1)[index]
+    index, left, right = place[place >= 0], left[place >= 0], right[place >= 0]
+    values, n = values[kept], shared[kept].double()
+
+    def tally(label: Tensor) -> Tensor:
+        flat = torch.bincount(index * K + label, minlength=len(values) * K)
+        return flat.view(len(values), K).double()
+
+    agree = torch.bincount(index, weights=(left == right).double(), minlength=len(values)) / n
+    chance = (tally(left) * tally(right)).sum(1) / n.square()
+    kappa = torch.where(chance < 1, (agree - chance) / (1 - chance), torch.nan)
+    return Kappa(values // R, values % R, shared[kept], kappa)
+
+
+def _pairs(crowd: CrowdLabels) -> tuple[Tensor, Tensor, Tensor]:
+    """All pairs of labels on the same item by different annotators: pair code, label of either."""
+    item, order = torch.sort(crowd.item, stable=True)
+    who, label = crowd.annotator[order].long(), crowd.label[order].long()
+    codes, left, right = [], [], []
+    gap = 1
+    while gap < len(item):
+        near = (item[gap:] == item[:-gap]).nonzero().flatten()
+        if len(near) == 0:
+            break
+        a, b = who[near], who[near + gap]
+        near, a, b = (x[a != b] for x in (near, a, b))
+        swap = a > b
+        codes.append(torch.where(swap, b, a) * crowd.num_annotators + torch.where(swap, a, b))
+        one, two = label[near], label[near + gap]
+        left.append(torch.where(swap, two, one))
+        right.append(torch.where(swap, one, two))
+        gap += 1
+    if not codes:
+        empty = item.new_zeros(0, dtype=torch.int64)
+        return empty, empty, empty
+    return torch.cat(codes), torch.cat(left), torch.cat(right)

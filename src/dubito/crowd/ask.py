@@ -1,0 +1,154 @@
+"""Whom to ask next, and about what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import DubitoError
+from ._coding import Ids
+from ._rules import matrices
+from .labels import CrowdLabels
+from .quality import same_crowd
+from .result import Aggregate, diagonal_of
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Questions worth asking, best first: item, annotator, expected information in nats.
+
+    `items`, `annotators`: ids; `item_codes`, `annotator_codes`: the same as codes; `gain`: ``(questions,)``.
+    """
+
+    items: Ids
+    annotators: Ids
+    item_codes: Tensor
+    annotator_codes: Tensor
+    gain: Tensor
+
+    def __len__(self) -> int:
+        return self.gain.numel()
+
+
+def expected_gain(q: Tensor, A: Tensor) -> Tensor:
+    """Mutual information of the true class and the answer, in nats.
+
+    ``I = H(sum_k q_k A[k, :]) - sum_k q_k H(A[k, :])`` for a posterior q ``(..., classes)`` and an annotator's
+    matrix A ``(..., classes, classes)``.
+
+    Example:
+        >>> round(float(expected_gain(torch.tensor([0.5, 0.5]), torch.eye(2))), 4)
+        0.6931
+        >>> float(expected_gain(torch.tensor([0.5, 0.5]), torch.full((2, 2), 0.5)))
+        0.0
+    """
+    answer = (q.unsqueeze(-2) @ A).squeeze(-2)
+    noise: Tensor = (q * _entropy(A)).sum(-1)
+    return _entropy(answer) - noise
+
+
+def _entropy(p: Tensor) -> Tensor:
+    return -torch.special.xlogy(p, p).sum(-1)
+
+
+def ask_next(
+    crowd: CrowdLabels,
+    aggregate: Aggregate,
+    n: int = 10,
+    *,
+    per_annotator: int | None = None,
+    candidates: int = 50,
+) -> Questions:
+    """The n most informative questions: which item, and whom.
+
+    Each item is asked at most once, nobody is asked about an item that they have labelled. The gain of a question
+    is `expected_gain` of the item's posterior and the annotator's matrix.
+
+    Arguments:
+        n: how many questions; fewer come back when there are not so many.
+        per_annotator: the most questions for one annotator; no limit unless given.
+        candidates: how many of the most informative annotators to consider. Items x annotators is never formed:
+            the best items by the best annotator's eyes meet the candidates only.
+
+    Example:
+        >>> from dubito.crowd import aggregate
+        >>> crowd = CrowdLabels.from_dense([[0, 0, -1], [1, 0, -1], [1, 1, 1], [0, 0, 0], [1, 1, 1]])
+        >>> asked = ask_next(crowd, aggregate(crowd), 1)
+        >>> asked.items.tolist(), asked.annotators.tolist()
+        ([1], [2])
+    """
+    same_crowd(crowd, aggregate)
+    _check(n, per_annotator, candidates)
+    q = aggregate.probabilities.double()
+    people, A = _candidates(aggregate, candidates)
+    if len(people) == 0 or crowd.num_items == 0:
+        return _pack(crowd, [])
+    first = expected_gain(q, A[0])
+    many = min(crowd.num_items, 4 * n + 100)
+    items = torch.topk(first, many).indices
+    gain = expected_gain(q[items].unsqueeze(1), A.unsqueeze(0))
+    gain = gain.masked_fill(_already(crowd, items, people), -1.0)
+    return _pack(crowd, _greedy(gain.cpu(), items.tolist(), people.tolist(), n, per_annotator))
+
+
+def _candidates(aggregate: Aggregate, candidates: int) -> tuple[Tensor, Tensor]:
+    """The annotators who tell most about an item of unknown class, most telling first, with their matrices."""
+    state = aggregate.state
+    skill = diagonal_of(state.layout, state.fitted).mean(1)
+    people = torch.topk(skill, min(4 * candidates, len(skill))).indices
+    A = matrices(state.layout, state.fitted, people).double()
+    gain = expected_gain(aggregate.class_prior.double().expand(len(people), -1), A)
+    order = torch.argsort(gain, descending=True, stable=True)[:candidates]
+    return people[order], A[order]
+
+
+def _already(crowd: CrowdLabels, items: Tensor, people: Tensor) -> Tensor:
+    row = torch.full((crowd.num_items,), -1, dtype=torch.int64, device=crowd.item.device)
+    row[items] = torch.arange(len(items), device=row.device)
+    column = torch.full((crowd.num_annotators,), -1, dtype=torch.int64, device=row.device)
+    column[people] = torch.arange(len(people), device=row.device)
+    r, c = row[crowd.item.long()], column[crowd.annotator.long()]
+    out = torch.zeros(len(items), len(people), dtype=torch.bool, device=row.device)
+    both = (r >= 0) & (c >= 0)
+    out[r[both], c[both]] = True
+    return out
+
+
+def _greedy(
+    gain: Tensor, items: list[int], people: list[int], n: int, limit: int | None
+) -> list[tuple[int, int, float]]:
+    """Best pair first; an item is asked once, an annotator at most `limit` times."""
+    chosen: list[tuple[int, int, float]] = []
+    asked = [0] * len(people)
+    while len(chosen) < n:
+        place = int(gain.argmax())
+        row, column = divmod(place, len(people))
+        value = float(gain[row, column])
+        if value < 0:
+            break
+        chosen.append((items[row], people[column], value))
+        gain[row] = -1.0
+        asked[column] += 1
+        if limit is not None and asked[column] >= limit:
+            gain[:, column] = -1.0
+    return chosen
+
+
+def _pack(crowd: CrowdLabels, chosen: list[tuple[int, int, float]]) -> Questions:
+    items = torch.tensor([c[0] for c in chosen], dtype=torch.int64)
+    people = torch.tensor([c[1] for c in chosen], dtype=torch.int64)
+    return Questions(
+        items=crowd.item_ids[items.numpy()],
+        annotators=crowd.annotator_ids[people.numpy()],
+        item_codes=items,
+        annotator_codes=people,
+        gain=torch.tensor([c[2] for c in chosen], dtype=torch.float64),
+    )
+
+
+def _check(n: int, per_annotator: int | None, candidates: int) -> None:
+    for name, value in (("n", n), ("per_annotator", per_annotator), ("candidates", candidates)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise DubitoError(f"{name} must be a count", expected="at least 1", got=value)

@@ -1,0 +1,173 @@
+"""`dubito crowd`: from a file of labels to a page and two tables."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import DubitoError, nearest
+from ._files import header
+from .aggregate import aggregate
+from .labels import CrowdLabels
+from .quality import label_quality
+from .result import Aggregate
+from .summary import Summary, annotator_names, summarise
+
+# Names that people give to the three columns, tried in this order when none is told.
+ITEM = ("task", "item", "task_id", "item_id", "example", "example_id", "image", "question")
+ANNOTATOR = ("worker", "annotator", "worker_id", "annotator_id", "rater", "user", "user_id", "labeller")
+LABEL = ("label", "answer", "class", "category", "response")
+
+
+@dataclass(frozen=True)
+class CrowdRun:
+    """What a run found and where it wrote it."""
+
+    crowd: CrowdLabels
+    aggregate: Aggregate
+    summary: Summary
+    columns: tuple[str, str, str]
+    files: tuple[Path, ...]
+
+
+def run(
+    path: str | os.PathLike[str],
+    *,
+    item: str | None = None,
+    annotator: str | None = None,
+    label: str | None = None,
+    method: str = "auto",
+    out: str | os.PathLike[str] | None = None,
+    anonymise: bool = False,
+    duplicates: str = "refuse",
+    delimiter: str | None = None,
+    questions: int = 5,
+) -> CrowdRun:
+    """Read a table of labels, aggregate it, and write the consensus and the quality of each label.
+
+    Arguments:
+        path: CSV or Parquet file, one row per label.
+        item, annotator, label: names of the columns. Without them the usual names are looked up (task, worker,
+            label and the like).
+        method: as in `aggregate`.
+        out: folder for consensus.csv and label_quality.csv, made if need be; nothing is written without it. Cells
+            that a spreadsheet could take for a formula are preceded by an apostrophe.
+        anonymise: replace annotators by numbers, in the summary and in the files.
+        duplicates: as in `CrowdLabels`.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "labels.csv").write_text("task,worker,label\\n1,ann,cat\\n1,bob,cat\\n2,ann,dog\\n")
+        >>> found = run(folder / "labels.csv", out=folder / "result")
+        >>> [file.name for file in found.files]
+        ['consensus.csv', 'label_quality.csv']
+    """
+    source = Path(path)
+    columns = _columns(source, (item, annotator, label), delimiter)
+    target = None if out is None else _folder(Path(out))
+    crowd = CrowdLabels.from_long(
+        source,
+        item=columns[0],
+        annotator=columns[1],
+        label=columns[2],
+        delimiter=delimiter,
+        duplicates=duplicates,
+    )
+    result = aggregate(crowd, method)
+    summary = summarise(crowd, result, anonymise=anonymise, questions=questions)
+    files = () if target is None else write(crowd, result, target, columns, anonymise)
+    return CrowdRun(crowd, result, summary, columns, files)
+
+
+def _columns(path: Path, told: tuple[str | None, ...], delimiter: str | None) -> tuple[str, str, str]:
+    names = header(path, delimiter)
+    if not names:
+        raise DubitoError(
+            "an empty file", where=str(path), expected="a first line with the names of the columns"
+        )
+    found = []
+    roles = (("item", ITEM), ("annotator", ANNOTATOR), ("label", LABEL))
+    for given, (role, usual) in zip(told, roles):
+        name = given or next((u for u in usual if u in names), None)
+        if name is None or name not in names:
+            raise DubitoError(
+                f"no column for the {role}" if name is None else f"no column {name!r}",
+                where=f"{path}, line 1",
+                got=", ".join(names),
+                remedy=f"pass --{role} NAME" if name is None else nearest(name, names),
+            )
+        found.append(name)
+    if len(set(found)) < 3:
+        raise DubitoError("item, annotator and label must be three columns", got=", ".join(found))
+    return found[0], found[1], found[2]
+
+
+def _folder(path: Path) -> Path:
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise DubitoError("the output is not a folder", where=str(path), remedy="give another --out")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DubitoError("cannot make the folder", where=str(path), got=error.strerror) from None
+    return path
+
+
+def write(
+    crowd: CrowdLabels,
+    result: Aggregate,
+    folder: Path,
+    columns: tuple[str, str, str] = ("task", "worker", "label"),
+    anonymise: bool = False,
+) -> tuple[Path, Path]:
+    """Write consensus.csv (one line per item) and label_quality.csv (one line per label)."""
+    item, annotator, label = columns
+    items, classes = crowd.item_ids.tolist(), crowd.classes.tolist()
+    consensus = zip(
+        items,
+        result.labels.tolist(),
+        (f"{p:.6g}" for p in result.confidence.tolist()),
+        crowd.labels_per_item().tolist(),
+    )
+    names = annotator_names(crowd, anonymise)
+    codes = zip(
+        crowd.item.tolist(), crowd.annotator.tolist(), crowd.label.tolist(), result.codes[crowd.item].tolist()
+    )
+    quality = label_quality(crowd, result).tolist()
+    lines = (
+        (items[n], names[r], classes[y], f"{p:.6g}", classes[c]) for (n, r, y, c), p in zip(codes, quality)
+    )
+    files = folder / "consensus.csv", folder / "label_quality.csv"
+    _write(files[0], (item, label, "probability", "labels"), consensus)
+    _write(files[1], (item, annotator, label, "probability_right", "consensus"), lines)
+    return files
+
+
+def _write(path: Path, names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise DubitoError("the output is not a plain file", where=str(path), remedy="give another --out")
+    temporary = path.with_suffix(".tmp")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([safe_cell(n) for n in names])
+            writer.writerows([safe_cell(c) for c in row] for row in rows)
+        temporary.replace(path)
+    except OSError as error:
+        raise DubitoError("cannot write", where=str(path), got=error.strerror) from None
+
+
+def safe_cell(value: Any) -> Any:
+    """Text that a spreadsheet could run as a formula, made harmless by an apostrophe.
+
+    Example:
+        >>> safe_cell("=1+1"), safe_cell("cat"), safe_cell(-1)
+        ("'=1+1", 'cat', -1)
+    """
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value

@@ -1,0 +1,70 @@
+"""Majority vote, with ties that can be reproduced."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .labels import CrowdLabels
+
+
+def vote_counts(crowd: CrowdLabels, dtype: torch.dtype = torch.float32) -> Tensor:
+    """How many labels of each class an item has, ``(items, classes)``.
+
+    Example:
+        >>> vote_counts(CrowdLabels([0, 0, 1], ["a", "b", "a"], [1, 1, 0])).tolist()
+        [[0.0, 2.0], [1.0, 0.0]]
+    """
+    K = crowd.num_classes
+    if crowd.num_items * K < 2**31:
+        cell = crowd.item * K + crowd.label
+    else:
+        cell = crowd.item.long() * K + crowd.label
+    counts = torch.zeros(crowd.num_items * K, dtype=dtype, device=crowd.item.device)
+    counts.scatter_add_(0, cell.long(), torch.ones((), dtype=dtype, device=cell.device).expand(len(cell)))
+    return counts.view(crowd.num_items, K)
+
+
+def majority_vote(
+    crowd: CrowdLabels, *, seed: int = 0, counts: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The most frequent label of each item; ties are drawn evenly with `seed`.
+
+    The draw belongs to the item, in the order of `crowd.item_ids`: the labels of other items do not change
+    it. An item without labels is a tie of all classes.
+
+    Returns:
+        ``(codes, tied)``, both ``(items,)``: the class, and whether it was drawn.
+
+    Example:
+        >>> codes, tied = majority_vote(CrowdLabels([0, 0, 0, 1, 1], [0, 1, 2, 0, 1], [1, 1, 0, 0, 1]))
+        >>> int(codes[0]), tied.tolist()
+        (1, [False, True])
+    """
+    counts = vote_counts(crowd) if counts is None else counts
+    best, codes = counts.max(1)
+    # A tie is found by a second look from the other end: the last maximum is another class than the first.
+    rows = _ties(counts, best)
+    generator = torch.Generator().manual_seed(seed)
+    draws = torch.rand(crowd.num_items, generator=generator).to(counts.device)[rows]
+    among = counts[rows] == best[rows].unsqueeze(1)
+    wanted = (draws * among.sum(1)).floor().clamp(max=crowd.num_classes - 1) + 1
+    codes[rows] = (among.cumsum(1) == wanted.unsqueeze(1)).int().argmax(1)
+    tied = torch.zeros(crowd.num_items, dtype=torch.bool, device=counts.device)
+    tied[rows] = True
+    return codes, tied
+
+
+def _ties(counts: Tensor, best: Tensor) -> Tensor:
+    return ((counts == best.unsqueeze(1)).sum(1) > 1).nonzero().flatten()
+
+
+def shares(counts: Tensor) -> Tensor:
+    """Vote counts as a distribution; uniform where there are none.
+
+    Example:
+        >>> shares(torch.tensor([[1.0, 3.0], [0.0, 0.0]])).tolist()
+        [[0.25, 0.75], [0.5, 0.5]]
+    """
+    total = counts.sum(1, keepdim=True)
+    return torch.where(total > 0, counts / total.clamp(min=1), 1.0 / counts.shape[1])
