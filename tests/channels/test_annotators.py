@@ -84,9 +84,9 @@ def test_likelihood_of_several_labels():
     A, p = channel.matrices(), log_p.exp()
     likelihood = 1.0
     for r in range(R):
-        likelihood *= sum(float(A[r, y, labels[r]] * p[y]) for y in range(K))
+        likelihood *= sum((A[r, y, labels[r]] * p[y]).item() for y in range(K))
     log_q = channel(log_p, torch.arange(R))
-    assert float(F.nll_loss(log_q, labels, reduction="sum")) == pytest.approx(
+    assert F.nll_loss(log_q, labels, reduction="sum").item() == pytest.approx(
         -torch.tensor(likelihood).log().item(), rel=1e-6
     )
 

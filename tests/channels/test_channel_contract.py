@@ -76,6 +76,19 @@ def test_contract_catches_a_transposed_channel():
         check_channel(Transposed(stochastic(K, K)), K)
 
 
+def test_contract_allows_idle_parameters():
+    class Idle(FixedTransition):
+        def __init__(self, T):
+            super().__init__(T)
+            self.idle = torch.nn.Parameter(torch.zeros(2))
+
+        def forward(self, log_p):
+            log_q = super().forward(log_p)
+            return log_q + 0 * self.idle.sum() if log_p.dtype == torch.float64 else log_q
+
+    assert check_channel(Idle(stochastic(K, K)), K)["finite"] >= 100
+
+
 def test_contract_catches_probability_space():
     class Probabilities(FixedTransition):
         def forward(self, log_p):
