@@ -18,7 +18,7 @@ from ..errors import DubitoError
 from ._files import Bytes
 from ._pickled_arrays import Global, Workshop
 
-_OPERATIONS = 3_000_000  # a whole CIFAR-100 file takes 300,000
+_OPERATIONS = 1_000_000  # a whole CIFAR-100 file takes 300,000
 _MARK: Any = object()
 _KEYS = (str, bytes, int, float, bool, type(None))
 
