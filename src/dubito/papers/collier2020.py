@@ -61,11 +61,8 @@ NOISE: dict[str, tuple[str, float, str]] = {
 }
 _PARAMS: dict[str, dict[str, Any]] = {
     "het": {"temperature": 1.0},
-    "coteaching": {
-        "ramp": setting(PAPER, "coteaching_T_k_epochs"),
-        "report": "first",  # silent: which of the two networks is measured
-        # The rate is the realised share of wrong labels, read from the corrupted training set.
-    },
+    # Its rate is the realised share of wrong labels, read from the corrupted training set.
+    "coteaching": {"ramp": setting(PAPER, "coteaching_T_k_epochs")},
     "mentornet": {"decay": setting(PAPER, "mentornet_loss_ema_decay")},
     "bootstrap": {"beta": setting(PAPER, "bootstrap_beta"), "kind": "hard"},  # .8 is the hard form's value
 }
@@ -79,6 +76,8 @@ def _config(item: str, data: str, method: str, samples: int = 1000, **params: An
         )
     noise, rate, matrix = NOISE[item if item in NOISE else "table1"]
     draws: dict[str, Any] = {"samples": samples, "eval_samples": 1000} if method.startswith("het") else {}
+    if method == "coteaching":
+        draws["reading"] = (("network", "first"),)  # silent: which of the two networks is measured
     return Config(
         paper=PAPER, item=item, data=data, method=method, noise=noise, rate=rate, matrix=matrix,
         params=tuple({**_PARAMS.get(method, {}), **params}.items()), **draws, **BASES[data],

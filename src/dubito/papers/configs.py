@@ -18,6 +18,7 @@ Value = str | int | float | bool | None
 Pairs = tuple[tuple[str, Value], ...]
 
 SIZES = ("paper", "small", "smoke")
+PAIRS = ("params", "reading", "network_options")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,7 @@ class Config:
     # -- method
     method: str  # our name, see dubito.papers.tables.METHODS
     params: Pairs = ()  # its parameters, sorted by name
+    reading: Pairs = ()  # points of the protocol that are no parameters: which network is reported, and the like
     samples: int = 0  # Monte Carlo samples in training; 0: the method draws none, or the exact integral
     eval_samples: int = 0  # and at prediction
 
@@ -79,7 +81,7 @@ class Config:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8  # Adam's
     weight_decay: float = 0.0
-    decay: str = "all"  # weight decay acts on "all" parameters or on "matrices" (no norms, no biases)
+    decay: str = "all"  # weight decay acts on "all" parameters or on "weights" (no norms, no biases)
     batch: int = 128  # 0: full batch
     epochs: int = 0  # exactly one of epochs and steps is given
     steps: int = 0
@@ -103,7 +105,7 @@ class Config:
             raise DubitoError("unknown size", got=repr(self.size), remedy=nearest(self.size, SIZES))
         if (self.epochs > 0) == (self.steps > 0):
             raise DubitoError("a run has either epochs or steps", got=f"{self.epochs} and {self.steps}")
-        for name in ("params", "network_options"):
+        for name in PAIRS:
             object.__setattr__(self, name, pairs(dict(getattr(self, name))))
         for field in dataclasses.fields(self):  # 0 and 0.0 are one rate, and must be one run
             if field.type == "float":
@@ -121,7 +123,7 @@ class Config:
         """Plain values: tuples as lists, parameters as an object."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         for name, value in fields.items():
-            if name in ("params", "network_options"):
+            if name in PAIRS:
                 fields[name] = dict(value)
             elif isinstance(value, tuple):
                 fields[name] = list(value)
@@ -135,7 +137,7 @@ class Config:
             if name not in known:
                 raise DubitoError("unknown field of a config", got=repr(name), remedy=nearest(name, known))
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-        for name in ("params", "network_options"):
+        for name in PAIRS:
             values[name] = pairs(values.get(name, {}))
         return cls(**values)
 
@@ -177,7 +179,7 @@ def override(config: Config, key: str, text: str) -> Config:
         >>> override(c, "q", "0.5").param("q"), override(c, "lr", "1e-3").lr
         (0.5, 0.001)
     """
-    known = {f.name for f in dataclasses.fields(Config)} - {"params", "network_options"}
+    known = {f.name for f in dataclasses.fields(Config)} - set(PAIRS)
     params = dict(config.params)
     if key in params:
         return config.with_params(**{key: _read(text, params[key], key)})

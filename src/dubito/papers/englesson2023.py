@@ -67,7 +67,7 @@ _CLOTHING: dict[str, Any] = {
     "momentum": 0.9,
     "nesterov": True,
     "weight_decay": 1e-3,  # as printed; the code's 5e-4 is half of it
-    "decay": "matrices",
+    "decay": "weights",
     "batch": 32,
     "epochs": 10,
     "schedule": "step",  # silent; the code divides the rate by ten after epoch 5

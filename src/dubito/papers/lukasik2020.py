@@ -51,7 +51,7 @@ _IMAGENET: dict[str, Any] = {
     "optimizer": "lars",
     "lr": 7.0,  # silent, as is the schedule: the usual three drops of 90 epochs
     "nesterov": False,
-    "decay": "matrices",
+    "decay": "weights",
     "batch": 3500,
     "steps": 32_768,
     "milestones": (1 / 3, 2 / 3, 8 / 9),
@@ -109,9 +109,9 @@ def _estimated(data: str, method: str, network: str) -> Config:
     params = {
         "transition": "estimated",
         "percentile": setting(PAPER, "patrini_percentile"),
-        "at": "percentile",  # silent: the example at the percentile, not the best one below it
     }
-    return _config("table7", data, method, params, network=network)
+    # Silent: the example at the percentile, not the best one below it.
+    return _config("table7", data, method, params, network=network, reading=(("example", "at percentile"),))
 
 
 def _table2(data: str | None) -> Iterator[Config]:
@@ -142,11 +142,13 @@ def _student(item: str, data: str, network: str, teacher: str, student: str, **p
         "teacher": teacher,  # "plain", or how the teacher was trained: "smooth", "forward"
         "student": student,  # "plain", or what is done to the student's own loss
         "temperature": float(setting(PAPER, "distillation_temperature_default")),
-        "both_sides": True,  # silent: teacher and student are divided by the temperature, no factor T^2
-        "same_view": True,  # silent: the teacher sees the student's augmented image
         **params,
     }
-    return _config(item, data, "distill", options, network=network)
+    reading = {
+        "both_sides": True,  # silent: teacher and student are divided by the temperature, no factor T^2
+        "same_view": True,  # silent: the teacher sees the student's augmented image
+    }
+    return _config(item, data, "distill", options, network=network, reading=tuple(reading.items()))
 
 
 def _table5(data: str | None) -> Iterator[Config]:

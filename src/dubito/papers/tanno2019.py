@@ -70,9 +70,8 @@ def _params(method: str, data: str) -> dict[str, Any]:
     fixed: dict[str, dict[str, Any]] = {
         "trace": {"trace": setting(PAPER, "lambda")},
         "no-trace": {"trace": 0.0},
-        "single-cm": {"trace": setting(PAPER, "single_cm_lambda"), "labels": "majority"},
-        "bootstrap": {"beta": setting(PAPER, "soft_bootstrap_beta"), "kind": "soft", "labels": "majority"},
-        "ce": {"labels": "majority"},
+        "single-cm": {"trace": setting(PAPER, "single_cm_lambda")},
+        "bootstrap": {"beta": setting(PAPER, "soft_bootstrap_beta"), "kind": "soft"},
         "gem": {"rounds": rounds},
         "mbem": {"rounds": rounds},
     }
@@ -94,8 +93,10 @@ def _config(item: str, data: str, method: str, per_item: int, noise: str, **more
     }
     settings = {**BASES[data], **groups[noise], **more}
     params = {**_params(method, data), **settings.pop("params", {})}
+    # Methods without annotators learn from the majority vote.
+    votes = (("labels", "majority"),) if method in ("single-cm", "bootstrap", "ce") else ()
     return Config(
-        paper=PAPER, item=item, data=data, method=method, noise=noise, per_item=per_item,
+        paper=PAPER, item=item, data=data, method=method, noise=noise, per_item=per_item, reading=votes,
         params=tuple(params.items()), **settings,
     )  # fmt: skip
 
