@@ -181,3 +181,18 @@ def test_refusals():
         items("englesson")
     with pytest.raises(DubitoError, match=r"did you mean 'englesson2023\.table2'"):
         item("englesson2023.tabel2")
+
+
+@pytest.mark.rel
+@pytest.mark.parametrize(
+    ("full", "position", "digits"),
+    [
+        ("englesson2023.table1-mnist", -1, "c80e1c4b4ed04f85"),
+        ("collier2020.table1", 0, "32789bcb26a74026"),
+        ("lukasik2020.table7", 7, "3b9948644b7539ad"),
+        ("tanno2019.table1a", 0, "ac153e451710f1f7"),
+    ],
+)
+def test_names_of_runs_do_not_change(full, position, digits):
+    """Scorecard 25: finished runs keep their names, so that nobody repeats them by accident."""
+    assert run_id(item(full).make("paper", None, None)[position])[:16] == digits

@@ -10,7 +10,7 @@ from scipy import stats
 
 from dubito.papers import englesson2023
 from dubito.papers.results import Result
-from dubito.papers.statistics import Summary, mark, marks, paired, summarise, verdict
+from dubito.papers.statistics import Summary, mark, marks, paired, prediction_interval, summarise, verdict
 from dubito.papers.tables import METRICS, Cell
 
 ACCURACY, LIKELIHOOD = METRICS["test_accuracy"], METRICS["noisy_log_likelihood"]
@@ -80,3 +80,14 @@ def test_interval_is_reproducible_and_holds_the_mean():
     first, again = summary.interval(), summary.interval()
     assert first == again
     assert first.low < summary.mean < first.high
+
+
+def test_prediction_interval_covers_the_next_seed_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    inside = 0
+    for _ in range(2000):
+        *seen, new = rng.normal(0, 1, 6)
+        low, high = prediction_interval(Summary(dict(enumerate(seen))), 0.9)
+        inside += low <= new <= high
+    assert inside / 2000 == pytest.approx(0.9, abs=0.025)
+    assert prediction_interval(Summary({0: 1.0})) is None

@@ -48,6 +48,23 @@ class Summary:
         return bootstrap_interval(values, np.mean, torch.Generator().manual_seed(0), level=level)
 
 
+def prediction_interval(summary: Summary, level: float = 0.99) -> tuple[float, float] | None:
+    """Where one more seed should fall: mean -+ t sd sqrt(1 + 1/n), t of n - 1 degrees of freedom; None for one seed.
+
+    Example:
+        >>> low, high = prediction_interval(Summary({0: 1.0, 1: 2.0, 2: 3.0}), 0.95)
+        >>> round(low, 2), round(high, 2)
+        (-2.97, 6.97)
+    """
+    from scipy.special import stdtrit
+
+    if summary.spread is None:
+        return None
+    n = summary.seeds
+    half = float(stdtrit(n - 1, 0.5 + level / 2)) * summary.spread * math.sqrt(1 + 1 / n)
+    return summary.mean - half, summary.mean + half
+
+
 def summarise(results: Iterable[Result], metric: Metric) -> Summary | None:
     """Collect a metric by seed; None where no result has it. A metric that is not finite counts as it is."""
     found = {
