@@ -49,7 +49,9 @@ class Summary:
 
 
 def prediction_interval(summary: Summary, level: float = 0.99) -> tuple[float, float] | None:
-    """Where one more seed should fall: mean -+ t sd sqrt(1 + 1/n), t of n - 1 degrees of freedom; None for one seed.
+    """Where one more seed should fall: mean -+ t sd sqrt(1 + 1/n), t with n - 1 degrees of freedom.
+
+    None for one seed.
 
     Example:
         >>> low, high = prediction_interval(Summary({0: 1.0, 1: 2.0, 2: 3.0}), 0.95)
