@@ -30,7 +30,7 @@ def smooth(target: Tensor, num_classes: int, alpha: Number, *, dtype: torch.dtyp
         dtype: of the result.
 
     Reference:
-        lukasik2020 eq. 1, sec. 3.1
+        lukasik2020 eq. 1, eq. 6, eq. 7, eq. 8, theorem 1, sec. 3.1, sec. 4.2
 
     Example:
         >>> smooth(torch.tensor([0]), 4, 0.2)
@@ -86,7 +86,7 @@ def backward_matrix(T: Tensor) -> Tensor:
         T: row-stochastic; refused if singular, with its condition number.
 
     Reference:
-        lukasik2020 eq. 2, eq. 4
+        lukasik2020 eq. 2, eq. 3, eq. 4, eq. 6
         Patrini et al. 2017
 
     Example:

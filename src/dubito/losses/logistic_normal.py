@@ -60,7 +60,8 @@ def logistic_normal_nll(
         dim, ignore_index, reduction: as in `nll`.
 
     Reference:
-        englesson2023 eq. 3, eq. 4, eq. 5, eq. 9, eq. 10, eq. 11, eq. 24, eq. 25, eq. 26
+        englesson2023 eq. 1, eq. 2, eq. 3, eq. 4, eq. 5, eq. 6, eq. 7, eq. 8, eq. 9, eq. 10, eq. 11, eq. 12
+        englesson2023 eq. 15, eq. 16, eq. 17, eq. 18, eq. 19, eq. 20, eq. 21, eq. 22, eq. 23, eq. 24, eq. 25, eq. 26
 
     Example:
         >>> mean, root = torch.tensor([[0.5, -0.2, 1.0]]), torch.tensor([[0.3, -0.6, 0.9]])
