@@ -97,7 +97,7 @@ def test_gradcheck():
 @pytest.mark.parametrize("link", [links.log_softmax, links.centred_log_softmax])
 def test_extremes(dtype, tau, link):
     """Scorecard 4: finite gradients at any logits; log-probabilities never NaN or positive infinity."""
-    top = 1e4 if dtype == torch.float16 else 1e30
+    top = 1e4 if dtype == torch.float16 else 1e38
     rows = torch.tensor([[0.0, 0, 0], [1, -1, 0], [1, 1, -1], [-1, -1, -1], [1, 1, 1]], dtype=torch.float64)
     for size in (1.0, 1e4, top):
         z = (rows * size).to(dtype).requires_grad_()
