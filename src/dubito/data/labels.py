@@ -99,11 +99,7 @@ class Coder:
             text = label_text(value)
             code = NONE_GIVEN if text is None else self._codes.get(text)
             if text is None and self.missing == "refuse":
-                raise DubitoError(
-                    f"no {self.what} given",
-                    where=where(i),
-                    remedy='drop the row, or keep it with missing="keep"',
-                )
+                raise DubitoError(f"no {self.what} given", where=where(i), remedy=_remedy(where(i)))
             if code is None and text is not None:
                 if self._fixed:
                     remedy = nearest(text, self._codes)
@@ -121,6 +117,13 @@ class Coder:
         final = np.array([place[name] for name in found] + [NONE_GIVEN], np.int64)
         numbers = np.frombuffer(self._numbers, np.int64) if len(self._numbers) else np.zeros(0, np.int64)
         return torch.from_numpy(final[numbers]), tuple(names)
+
+
+def _remedy(place: str) -> str:
+    remedy = 'drop the row, or keep it with missing="keep"'
+    if place.startswith("data frame"):
+        remedy += "; if the class is called NA, read the file with keep_default_na=False"
+    return remedy
 
 
 def in_order(names: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from array import array
 from collections.abc import Iterator, Sequence
@@ -206,23 +207,24 @@ def _path(root: Path, chunk: Chunk, row: int, column: str) -> str:
 def _numbers(chunk: Chunk, rows: Sequence[int], column: str) -> Array:
     """A column of finite numbers; on failure the first cell that is none is named."""
     cells = chunk.cells[column]
-    try:
-        values = np.array([float(cells[row]) for row in rows], np.float32)
-    except (TypeError, ValueError, OverflowError):
-        values = np.full(len(rows), np.nan, np.float32)
-    if np.isfinite(values).all():
-        return values
-    for row in rows:
-        try:
-            finite = bool(np.isfinite(np.float32(float(cells[row]))))
-        except (TypeError, ValueError, OverflowError):
-            finite = False
-        if not finite:
-            comma = isinstance(cells[row], str) and "," in cells[row]
-            raise DubitoError(
-                "not a finite number",
-                where=chunk.where(row, column),
-                got=repr(cells[row])[:60],
-                remedy="write a decimal point, not a comma" if comma else "fill in or drop the row",
-            )
+    numbers = [_number(cells[row]) for row in rows]
+    with np.errstate(over="ignore"):
+        values = np.array(numbers, np.float32)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        cell = cells[rows[bad[0]]]
+        comma = isinstance(cell, str) and "," in cell
+        raise DubitoError(
+            "not a finite number",
+            where=chunk.where(rows[bad[0]], column),
+            got=repr(cell)[:60],
+            remedy="write a decimal point, not a comma" if comma else "fill in or drop the row",
+        )
     return values
+
+
+def _number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

@@ -1,0 +1,101 @@
+"""Image files: decoding, and what happens to hostile ones."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dubito import DubitoError
+from dubito.data import ImageFiles
+from dubito.data.images import Texts, decode
+
+
+def test_scaled_and_cut_to_a_square(tmp_path):
+    pixels = np.zeros((10, 30, 3), np.uint8)
+    pixels[:, 10:20] = 255  # a white square in the middle of a wide black image
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    assert (decode(tmp_path / "wide.png", 10) == 255).all()
+    assert decode(tmp_path / "wide.png").shape == (3, 10, 30)
+    assert decode(tmp_path / "wide.png", 5, "L").shape == (1, 5, 5)
+    assert np.array_equal(decode(tmp_path / "wide.png"), pixels.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
+def test_any_mode_becomes_colour(tmp_path, mode):
+    suffix = "tif" if mode in ("CMYK", "I;16") else "png"
+    Image.new(mode, (6, 6)).save(tmp_path / f"x.{suffix}")
+    assert decode(tmp_path / f"x.{suffix}", 4).shape == (3, 4, 4)
+
+
+def test_a_batch_in_order(tmp_path):
+    for i in range(12):
+        Image.new("L", (4, 4), i).save(tmp_path / f"{i}.png")
+    files = ImageFiles(tmp_path, [f"{i}.png" for i in range(12)], mode="L")
+    rows = torch.tensor([11, 0, 5, 5, 3, 2, 9, 1, 4])
+    assert files[rows][:, 0, 0, 0].tolist() == rows.tolist()
+    assert files[rows[:0]].shape == (0, 1, 0, 0)
+    Image.new("L", (5, 4)).save(tmp_path / "0.png")
+    with pytest.raises(DubitoError, match="images of different sizes"):
+        files[rows]
+    with pytest.raises(DubitoError, match="unknown image mode"):
+        ImageFiles(tmp_path, [], mode="XYZ")
+
+
+def png(width, height, data=b""):
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+@pytest.mark.rel
+@pytest.mark.usefixtures("bounded")
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", "not a readable image"),
+        (b"GIF89a", "not a readable image"),
+        (b"<svg onload='alert(1)'/>", "not a readable image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a readable image"),
+        (png(100_000, 100_000), "image too large"),
+        (png(9_000, 9_000), "image too large"),
+        (png(100, 100, b"no zlib"), "not a readable image"),
+        (png(100, 100, zlib.compress(b"\0" * 50)), "not a readable image"),
+        (b"P6 999999 999999 255\n", "image too large"),
+    ],
+)
+def test_hostile_images(tmp_path, raw, message):
+    """Scorecard 28: bombs, cut files, and formats that run programs are refused in a sentence."""
+    (tmp_path / "x.png").write_bytes(raw)
+    with pytest.raises(DubitoError, match=message):
+        decode(tmp_path / "x.png", 8)
+
+
+@pytest.mark.rel
+def test_links_out_of_the_folder_are_refused(tmp_path):
+    """Scorecard 28: neither `..` nor a link leads out of the image folder."""
+    (tmp_path / "in").mkdir()
+    Image.new("L", (4, 4)).save(tmp_path / "secret.png")
+    (tmp_path / "in" / "link.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "in" / "folder").symlink_to(tmp_path)
+    for path in ("link.png", "folder/secret.png", "../secret.png", str(tmp_path / "secret.png")):
+        with pytest.raises(DubitoError, match="leads out of the image folder"):
+            ImageFiles(tmp_path / "in", [path])[torch.tensor([0])]
+    with pytest.raises(DubitoError, match="no such image"):
+        ImageFiles(tmp_path / "in", ["gone.png"])[torch.tensor([0])]
+
+
+def test_texts_hold_many_names_in_little_memory():
+    names = [f"folder/naïve {i}.png" for i in range(1000)] + ["", "\udcff odd"]
+    texts = Texts(names)
+    assert list(texts) == names
+    assert texts[-1] == "\udcff odd"
+    assert texts[2:4] == names[2:4]
+    with pytest.raises(IndexError):
+        texts[1002]
