@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
 from . import targets
+from ._convolutions import HalfConvolutions
 from ._random import bits, key
 from ._tensors import as_weights
 from .data import normalise
@@ -105,15 +106,16 @@ class Stack:
                     visit(epoch)
 
     @torch.no_grad()
-    def log_probs(self, rows: Tensor, *, batch_size: int = 500) -> Tensor:
+    def log_probs(self, rows: Tensor, *, batch_size: int = 512) -> Tensor:
         """log p of the true class for rows of the inputs, ``(n,)`` for all runs or ``(R, n)`` -> ``(R, n, K)``."""
         rows = rows.expand(len(self.models), -1)
         found = []
-        for part in rows.split(batch_size, dim=1):
-            x = normalise(self.inputs[part.flatten()], self.mean, self.std).unflatten(0, part.shape)
-            noise = self._draw(x.shape[1])
-            found.append(torch.vmap(self._predict)(self._state(), dict(self.hyper), x, noise))
-        return torch.cat(found, dim=1)
+        with _on(self.stream):
+            for part in rows.split(batch_size, dim=1):
+                x = normalise(self.inputs[part.flatten()], self.mean, self.std).unflatten(0, part.shape)
+                noise = self._draw(x.shape[1])
+                found.append(torch.vmap(self._predict)(self._state(), dict(self.hyper), x, noise))
+            return torch.cat(found, dim=1)
 
     def _step(self, positions: Tensor, optimizer: torch.optim.Optimizer) -> None:
         part = self.rows.gather(1, positions)
@@ -216,8 +218,14 @@ def together(iterators: Sequence[Iterator[None]]) -> None:
 _DONE: Any = object()
 
 
-def _on(stream: torch.cuda.Stream | None) -> Any:
-    return nullcontext() if stream is None else torch.cuda.stream(stream)
+@contextmanager
+def _on(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """On a GPU: the stack's own stream, and convolutions in bfloat16."""
+    if stream is None:
+        yield
+        return
+    with torch.cuda.stream(stream), HalfConvolutions():
+        yield
 
 
 def _captured(step: Callable[[], None], stream: torch.cuda.Stream | None) -> Callable[[], None]:

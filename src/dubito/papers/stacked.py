@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .. import fast
+from ..errors import DubitoError
 from ..estimate import anchor_transition
 from ..evaluate import scores
 from . import prepare
@@ -92,6 +93,7 @@ class StackedRuns:
         )
         self.device, self.history, self.started = device, {}, time.monotonic()  # type: ignore[var-annotated]
         self.seconds = 0.0
+        self.transitions: Sequence[Tensor] | None = transitions
 
     def steps(self) -> Iterator[None]:
         """Train; every tenth epoch is scored."""
@@ -103,9 +105,11 @@ class StackedRuns:
             visit=self._score,
             every=EVERY,
         )
+        if config.method == "ce":
+            self.transitions = self._estimated_transitions()
         self.seconds = time.monotonic() - self.started
 
-    def estimated_transitions(self) -> list[Tensor]:
+    def _estimated_transitions(self) -> list[Tensor]:
         """T of each run, read from its predictions on its own training inputs (Patrini et al. 2017)."""
         log_p = self.stack.log_probs(self.stack.rows)
         percentile = 97.0  # the filter of the released code; see `englesson2023`
@@ -113,18 +117,22 @@ class StackedRuns:
 
     def results(self) -> list[Result]:
         """One result per config; the seconds of a stack are shared evenly."""
-        name = torch.cuda.get_device_name() if self.device == "cuda" else ""
+        name = f"{torch.cuda.get_device_name()}, convolutions in bfloat16" if self.device == "cuda" else ""
         share = self.seconds / len(self.configs)
         return [
             finished(
                 config,
                 {k: v[i][-1] for k, v in self.history.items()},
                 share,
-                history={k: v[i] for k, v in self.history.items()} | {"every": EVERY},
+                history={k: v[i] for k, v in self.history.items()} | {"every": EVERY} | self._extra(i),
                 hardware=name,
             )
             for i, config in enumerate(self.configs)
         ]
+
+    def _extra(self, run: int) -> dict[str, Any]:
+        """What a second stage needs: the matrix that plain cross-entropy estimates."""
+        return {} if self.transitions is None else {"transition": self.transitions[run].tolist()}
 
     def _score(self, epoch: int) -> None:
         test = self.data[0].test
@@ -148,29 +156,44 @@ def run(
     *,
     root: str | None = None,
     device: str = "cuda",
-    at_once: int = 4,
+    at_once: int = 2,
+    known: Sequence[Result] = (),
     report: Callable[[list[Result]], None] = lambda results: None,
 ) -> list[Result]:
-    """Train all configs, `at_once` stacks at a time; `report` gets the results of each wave of stacks."""
+    """Train all configs, `at_once` stacks at a time; `report` gets the results of each wave of stacks.
+
+    Arguments:
+        known: results of earlier runs; forward correction takes its matrix from those of plain cross-entropy on
+            the same data, noise and seed, and where there is none such a run comes first.
+    """
     torch.set_float32_matmul_precision("high")
-    waiting, everything, cross_entropy = group(configs), [], {}  # type: ignore[var-annotated]
+    first = {_place(r.config): r for r in known if r.config.method == "ce"}
+    waiting, everything = group(configs), []  # type: ignore[var-annotated]
     while waiting:
-        wave = [g for g in waiting[:at_once] if g[0].method != "forward" or waiting[0][0].method == "forward"]
+        second_stage = waiting[0][0].method == "forward"
+        wave = [g for g in waiting[:at_once] if (g[0].method == "forward") == second_stage]
         waiting = waiting[len(wave) :]
         stacks = []
         for configs_ in wave:
             data = [prepare.parts(c, root=root) for c in configs_]
-            found = [cross_entropy[_place(c)] for c in configs_] if configs_[0].method == "forward" else None
-            stacks.append(StackedRuns(configs_, data, device=device, transitions=found))
+            matrices = [_matrix(first, c) for c in configs_] if second_stage else None
+            stacks.append(StackedRuns(configs_, data, device=device, transitions=matrices))
         fast.together([stack.steps() for stack in stacks])
-        for stack in stacks:
-            if stack.configs[0].method == "ce":
-                estimated = stack.estimated_transitions()
-                cross_entropy |= {_place(c): T for c, T in zip(stack.configs, estimated)}
         done = [result for stack in stacks for result in stack.results()]
+        first |= {_place(r.config): r for r in done if r.config.method == "ce"}
         report(done)
         everything += done
     return everything
+
+
+def _matrix(first: dict[tuple[Any, ...], Result], config: Config) -> Tensor:
+    if _place(config) not in first:
+        raise DubitoError(
+            "forward correction needs the matrix that cross-entropy estimates",
+            where=f"{config.noise} {config.rate:g}, seed {config.seed}",
+            remedy="run ce on the same data, noise and seed, in the same call or before",
+        )
+    return torch.tensor(first[_place(config)].history["transition"], dtype=torch.float64)
 
 
 def _place(config: Config) -> tuple[Any, ...]:
