@@ -11,6 +11,7 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from dubito.losses import logistic_normal_nll
+from dubito.testing import check_loss
 
 MEAN = torch.tensor([[0.5, -0.2, 1.0], [2.0, 0.0, -1.0]], dtype=torch.float64)
 ROOT = torch.tensor([[0.3, -0.6, 0.9], [1.0, 0.5, 0.0]], dtype=torch.float64)
@@ -187,3 +188,21 @@ def test_images_and_vectorised_hyper_parameters():
     many = torch.func.vmap(one)(lams, taus)
     for i in range(2):
         torch.testing.assert_close(many[i], one(float(lams[i]), float(taus[i])))
+
+
+def without_dummy(logits, target, dim=-1, **options):
+    """Without dummy class the last of the K scores is the reference."""
+    last = logits.shape[dim] - 1
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    mean = logits.narrow(dim, 0, last) - logits.narrow(dim, last, 1)
+    return logistic_normal_nll(
+        mean, torch.full_like(mean, 0.5), target, lam=1.0, dummy=False, dim=dim, **options
+    )
+
+
+@pytest.mark.rel
+def test_contract_without_dummy():
+    """Scorecard 7: without the dummy class all promises hold but one, equal treatment of the classes."""
+    assert min(check_loss(without_dummy, largest=1e3, equivariant=False, compiled=False).values()) > 0
+    with pytest.raises(AssertionError, match="classes are treated alike"):
+        check_loss(without_dummy, largest=1e3, compiled=False)
