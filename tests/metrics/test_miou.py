@@ -64,6 +64,7 @@ def test_counts_are_true_by_predicted():
     counts = metrics.confusion_counts(torch.tensor([2, 2, 1]), torch.tensor([0, 0, 1]), 3)
     assert counts.tolist() == [[0, 0, 2], [0, 1, 0], [0, 0, 0]]
     assert counts.dtype == torch.int64
+    assert metrics.confusion_counts(torch.tensor([0]), torch.tensor([-100]), 2).sum() == 0
     assert metrics.confusion_counts(torch.empty(0).long(), torch.empty(0).long(), 2).sum() == 0
 
 

@@ -83,6 +83,7 @@ def test_holm_rejects_what_its_step_down_rule_rejects(seed):
     assert all(q >= raw for q, raw in zip(corrected, p))
     assert metrics.holm([0.3]) == [0.3]
     assert metrics.holm([1.0, 0.9]) == [1.0, 1.0]
+    assert metrics.holm([0.0, 0.5]) == [0.0, 0.5]
 
 
 @pytest.mark.paper("collier2020 fig. 2")
@@ -133,7 +134,8 @@ def test_bootstrap_follows_its_generator_and_no_other():
         (lambda: metrics.paired_t_test({0: 1.0, 1: 2.0}, [1.0, 2.0]), "by seed"),
         (lambda: metrics.paired_t_test(["a", "b"], ["c", "d"]), "array of numbers"),
         (lambda: metrics.holm([]), "at least 1"),
-        (lambda: metrics.holm([1.2]), "within 0 and 1"),
+        (lambda: metrics.holm([1.2]), "got 1.2"),
+        (lambda: metrics.holm([0.5, -0.1]), "got -0.1"),
         (lambda: metrics.bootstrap_interval([], np.mean, seeded()), "at least 1"),
         (lambda: metrics.bootstrap_interval([1.0], np.mean, None), "generator"),
         (lambda: metrics.bootstrap_interval([1.0], np.mean, seeded(), level=1.0), "level"),

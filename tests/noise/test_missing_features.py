@@ -95,6 +95,14 @@ def test_a_hidden_feature_gives_the_binary_heteroscedastic_classifier():
     assert float(torch.corrcoef(torch.stack([x[:, 0], task.hidden]))[0, 1]) > 0.5
 
 
+def test_the_usual_spread():
+    task = noise.hidden_feature_task(200, seeded(1))
+    expected = (
+        torch.special.erfc(8 * task.features[:, 0].abs() * (-task.features[:, 1]).exp() / math.sqrt(2)) / 2
+    )
+    torch.testing.assert_close(task.noise, expected, rtol=1e-9, atol=1e-300)
+
+
 def test_without_slope_the_scale_is_constant():
     task = noise.hidden_feature_task(1_000, seeded(), slope=0.0, base=0.8)
     torch.testing.assert_close(task.noise, torch.special.ndtr(-(2 * task.features[:, 0]).abs() / 0.8))

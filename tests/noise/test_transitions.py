@@ -67,9 +67,13 @@ def test_truck_makes_the_overall_rate_half_of_the_nominal_one():
     assert noise.ceiling(noise.asymmetric("cifar10-printed", 0.4)).mislabelled == pytest.approx(0.4 * 0.4)
 
 
+def test_superclasses_are_twenty_groups_of_five():
+    assert [len(group) for group in CIFAR100_SUPERCLASSES] == [5] * 20
+    assert sorted(sum(CIFAR100_SUPERCLASSES, ())) == list(range(100))
+
+
 def test_superclass_noise_stays_inside_its_superclass(shared_data):
     T = noise.asymmetric("cifar100-superclass", 0.4)
-    assert sorted(sum(CIFAR100_SUPERCLASSES, ())) == list(range(100))
     assert torch.equal(T.diagonal(), torch.full((100,), 0.6, dtype=torch.float64))
     pairs = {(int(i), int(j)) for i, j in (T - torch.diag(T.diagonal())).nonzero()}
     assert len(pairs) == len({j for _, j in pairs}) == 100
