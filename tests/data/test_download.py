@@ -25,6 +25,9 @@ class Server(http.server.ThreadingHTTPServer):
 
     ranges, cuts, asked, content = True, [], [], CONTENT
 
+    def handle_error(self, request, client_address):
+        """A client that hangs up is part of the test."""
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):

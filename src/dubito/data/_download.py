@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..errors import DubitoError, nearest
 from ._cache import cache_folder
+from ._files import one_line
 
 _log = logging.getLogger("dubito")
 _CHUNK = 1 << 16
@@ -187,7 +188,7 @@ def extract(archive: Path, folder: Path, members: tuple[str, ...], limit: int = 
                         f.write(piece)
                 os.replace(partial, target)
     except (tarfile.TarError, KeyError, OSError, EOFError, zlib.error) as error:
-        raise DubitoError("damaged archive", where=str(archive), got=str(error)) from None
+        raise DubitoError("damaged archive", where=str(archive), got=one_line(error)) from None
 
 
 def _md5(path: Path) -> str:

@@ -25,6 +25,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Bytes = bytes | bytearray
 
 
+def one_line(error: BaseException) -> str:
+    """The first line of what another library complains of, short enough for a sentence of ours."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
 def file_size(path: Path, limit: int = LIMIT) -> int:
     """Size of a regular file; anything else, or a file over the limit, is refused."""
     if not path.is_file():
@@ -56,7 +61,7 @@ def inflate(path: Path, size: int, kind: str) -> bytearray:
                     break
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DubitoError(
-            f"damaged {kind} data", where=str(path), got=str(error), remedy="fetch it again"
+            f"damaged {kind} data", where=str(path), got=one_line(error), remedy="fetch it again"
         ) from None
     if len(out) != size:
         got = f"more than {size}" if len(out) > size else len(out)
@@ -97,9 +102,7 @@ def npy_header(raw: Bytes, where: str) -> tuple[np.dtype[Any], tuple[int, ...], 
         descr, fortran, shape = head["descr"], head["fortran_order"], head["shape"]
         dtype = np.dtype(descr) if isinstance(descr, str) else None
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
-        raise DubitoError(
-            "damaged .npy header", where=where, got=str(error).splitlines()[0] or "nothing"
-        ) from None
+        raise DubitoError("damaged .npy header", where=where, got=one_line(error)) from None
     if dtype is None or dtype.hasobject or dtype.kind not in "biufcSU" or dtype.itemsize == 0:
         raise DubitoError(
             "this .npy array holds Python objects or records, which are never loaded",

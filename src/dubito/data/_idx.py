@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..errors import DubitoError
-from ._files import Array, array_bytes, inflate, read_bytes
+from ._files import Array, array_bytes, inflate, one_line, read_bytes
 from ._parts import Parts, Reader
 
 # Magic numbers: two zero bytes, the element type, the number of axes. Of the types only uint8 occurs here.
@@ -74,7 +74,7 @@ def _head(path: Path, size: int) -> bytes:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as f:
             head: bytes = f.read(size)
     except (OSError, EOFError, zlib.error) as error:
-        raise DubitoError("damaged idx file", where=str(path), got=str(error)) from None
+        raise DubitoError("damaged idx file", where=str(path), got=one_line(error)) from None
     if len(head) < size:
         raise DubitoError("truncated idx file", where=str(path), expected=f"{size} bytes", got=len(head))
     return head

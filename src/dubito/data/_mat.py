@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import DubitoError
-from ._files import LIMIT, Array, array_bytes, read_bytes
+from ._files import LIMIT, Array, array_bytes, one_line, read_bytes
 from ._parts import Parts, Reader
 
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
@@ -72,7 +72,7 @@ def _inflate(data: memoryview, order: str, limit: int, path: Path) -> bytearray:
             out += machine.decompress(tail, min(1 << 20, size - len(out)))
             tail = machine.unconsumed_tail
     except zlib.error as error:
-        raise DubitoError("damaged .mat file", where=str(path), got=str(error)) from None
+        raise DubitoError("damaged .mat file", where=str(path), got=one_line(error)) from None
     return out
 
 

@@ -23,7 +23,7 @@ import torch
 
 from ..errors import DubitoError
 from ._cache import cached_array
-from ._files import LIMIT, Array, inflate, parse_npy, read_bytes
+from ._files import LIMIT, Array, inflate, one_line, parse_npy, read_bytes
 from ._labelled import IGNORED
 from ._parts import Parts, Reader
 
@@ -33,10 +33,11 @@ _NPY_HEAD = 128
 
 def read_meta(path: Path) -> dict[str, Any]:
     """The table of a packed folder."""
+    raw = read_bytes(path, _META_LIMIT)
     try:
-        meta = json.loads(read_bytes(path, _META_LIMIT))
+        meta = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise DubitoError("not readable as JSON", where=str(path), got=str(error)) from None
+        raise DubitoError("not readable as JSON", where=str(path), got=one_line(error)) from None
     if not isinstance(meta, dict):
         raise DubitoError("not a table of packed sets", where=str(path), got=type(meta).__name__)
     return meta
@@ -50,6 +51,8 @@ def read_packed(folder: Path, spec: dict[str, Any]) -> Array:
         files = [_inside(folder, str(name)) for name in spec["files"]]
         digest, encoding = str(spec["sha256"]), str(spec["encoding"])
         bytes.fromhex(digest)
+    except DubitoError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise DubitoError("damaged entry of meta.json", where=str(folder), got=repr(error)) from None
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > LIMIT or dtype.kind not in "biufSU":

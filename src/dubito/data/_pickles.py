@@ -58,7 +58,9 @@ class _Machine:
                     )
                 operation(self)
             return self.stack.pop()
-        except (IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        except DubitoError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError, struct.error) as error:
             raise self.refusal(f"{type(error).__name__} while reading") from None
 
     def refusal(self, got: str) -> DubitoError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -12,11 +14,25 @@ from typing import Any
 import numpy as np
 
 from ..errors import DubitoError
-from ._files import LIMIT, Array, file_size, parse_npy, read_bytes
+from ._files import LIMIT, Array, file_size, one_line, parse_npy, read_bytes
 from ._pickled_arrays import Global, storage_dtype
 from ._pickles import read_pickle, read_pickles
 
 _MEMBERS = 10_000
+# All that zipfile raises on damaged archives.
+_DAMAGE = (
+    *(
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        struct.error,
+        EOFError,
+        OSError,
+        ValueError,
+        LookupError,
+    ),
+    *(OverflowError, RuntimeError, NotImplementedError),
+)
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of a torch file from before version 1.6
 
 
@@ -54,7 +70,10 @@ def read_torch(path: str | os.PathLike[str], limit: int = 1 << 28) -> Any:
     Both layouts are read: the zip of torch 1.6 and later, and the row of pickles before.
     """
     path = Path(path)
-    if not zipfile.is_zipfile(path):
+    file_size(path, limit)
+    with path.open("rb") as f:
+        zipped = f.read(4) == b"PK\x03\x04"
+    if not zipped:
         raw = read_bytes(path, limit)
         if read_pickle(raw, str(path)) != _TORCH_MAGIC:
             raise DubitoError("not a file of torch.save", where=str(path))
@@ -90,8 +109,8 @@ def _open(path: Path, limit: int) -> zipfile.ZipFile:
     file_size(path, limit)
     try:
         archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
-        raise DubitoError("not a zip archive", where=str(path), got=str(error)) from None
+    except _DAMAGE as error:
+        raise DubitoError("not a zip archive", where=str(path), got=one_line(error)) from None
     if len(archive.namelist()) > _MEMBERS:
         raise DubitoError("too many members", where=str(path), expected=_MEMBERS, got=len(archive.namelist()))
     return archive
@@ -99,31 +118,21 @@ def _open(path: Path, limit: int) -> zipfile.ZipFile:
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int, path: Path) -> bytearray:
     """One member, read in pieces up to the size that its entry states, which is checked first."""
+    out = bytearray()
     try:
         stated = archive.getinfo(name).file_size
-        if stated > limit:
-            raise DubitoError(
-                "archive member too large",
-                where=f"{path}[{name}]",
-                expected=f"at most {limit} bytes",
-                got=stated,
-            )
-        out = bytearray()
         with archive.open(name) as f:
-            while piece := f.read(1 << 20):
+            while stated <= limit and len(out) <= stated and (piece := f.read(1 << 20)):
                 out += piece
-                if len(out) > stated:
-                    break
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        KeyError,
-        RuntimeError,
-        NotImplementedError,
-    ) as e:
-        raise DubitoError("damaged archive", where=f"{path}[{name}]", got=str(e)) from None
+    except _DAMAGE as error:
+        raise DubitoError("damaged archive", where=f"{path}[{name}]", got=one_line(error)) from None
+    if stated > limit:
+        raise DubitoError(
+            "archive member too large",
+            where=f"{path}[{name}]",
+            expected=f"at most {limit} bytes",
+            got=stated,
+        )
     if len(out) != stated:
         raise DubitoError(
             "damaged archive", where=f"{path}[{name}]", expected=f"{stated} bytes", got=len(out)

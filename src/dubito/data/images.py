@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DubitoError
-from ._files import Array
+from ._files import Array, one_line
 from ._labelled import LabelledData
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -121,7 +121,7 @@ def decode(path: Path, size: int | None = None, mode: str = "RGB") -> Array:
     except Image.DecompressionBombError:
         raise DubitoError("image too large", where=str(path), expected=f"at most {_PIXELS} pixels") from None
     except Exception as error:  # Pillow's decoders raise whatever they stumble over
-        raise DubitoError("not a readable image", where=str(path), got=str(error)[:200]) from None
+        raise DubitoError("not a readable image", where=str(path), got=one_line(error)) from None
     return to_pixels(image, size)
 
 
