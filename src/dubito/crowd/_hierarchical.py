@@ -87,6 +87,8 @@ class Hierarchical:
         divergence = divergence - (torch.lgamma(post) - torch.lgamma(alpha)).sum()
         prior = (s.log() - self.rate * s).sum() + hyper["penalty"]
         share = s / total
+        # Labels of a class tell about the skill as one draw from the Dirichlet does, however many they are.
+        known = (n * (s + 1) / total * a * (1 - a)).sum(1, keepdim=True) + 1.0
         return Fitted(
             table=table,
             mean=post / total[layout.key_annotator],
@@ -96,4 +98,5 @@ class Hierarchical:
             penalty=float(prior - divergence),
             weight=s.expand_as(n),
             hyper=hyper,
+            sway=share * a * (1 - a) / known.sqrt(),
         )

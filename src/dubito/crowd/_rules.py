@@ -7,7 +7,7 @@ pattern for the rest: ``A[r, k, j] = scale[r, k] * pattern[k, j]`` off the diago
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -30,6 +30,8 @@ class Fitted:
         weight: ``(annotators, classes)`` pseudo-labels of the prior behind each row.
         hyper: what the rule wants to remember.
         shared: whether one number per annotator stands behind all rows.
+        sway: ``(annotators, classes)`` standard deviation of the diagonal that comes from an uncertain skill in
+            the prior, common to all rows; empty where there is none.
     """
 
     table: Tensor
@@ -41,6 +43,7 @@ class Fitted:
     weight: Tensor
     hyper: dict[str, Tensor]
     shared: bool = False
+    sway: Tensor = field(default_factory=lambda: torch.zeros(0))
 
 
 class Rule(Protocol):

@@ -50,7 +50,8 @@ def expected_gain(q: Tensor, A: Tensor) -> Tensor:
 
 
 def _entropy(p: Tensor) -> Tensor:
-    return -torch.special.xlogy(p, p).sum(-1)
+    total: Tensor = torch.special.xlogy(p, p).sum(-1)
+    return -total
 
 
 def ask_next(
