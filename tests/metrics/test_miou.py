@@ -58,6 +58,7 @@ def test_absent_and_predicted_only_classes():
     assert metrics.miou(p, y, 5) == pytest.approx((2 / 3 + 0) / 2)
     assert metrics.iou(metrics.confusion_counts(p, y, 5))[1].tolist() == [True, True, False, False, False]
     assert metrics.miou(y, y, 5) == 1.0
+    assert metrics.miou(y, y, 1) == 1.0
 
 
 def test_counts_are_true_by_predicted():

@@ -106,6 +106,9 @@ def test_bootstrap_of_the_mean_and_median():
     )
     wide = metrics.bootstrap_interval(x, np.mean, seeded(), level=0.99)
     assert wide.low < mean.low < mean.high < wide.high
+    once = metrics.bootstrap_interval(x, np.mean, seeded(), resamples=1)
+    assert once.low == once.high
+    assert once.error == 0.0
     median = metrics.bootstrap_interval(torch.from_numpy(x), np.median, seeded())
     assert median.low < np.median(x) < median.high
 

@@ -45,7 +45,8 @@ def test_only_the_chosen_columns_go_missing():
     _, missing = noise.missing_not_at_random(x, 0.5, seeded(), columns=[1])
     assert missing.any(0).tolist() == [False, True, False]
     _, none = noise.missing_not_at_random(x, 0.0, seeded())
-    _, all_ = noise.missing_not_at_random(x, 1.0, seeded())
+    nothing, all_ = noise.missing_not_at_random(x, 1.0, seeded())
+    assert bool((nothing == 0).all())
     assert not none.any()
     assert all_.all()
 
@@ -97,6 +98,7 @@ def test_a_hidden_feature_gives_the_binary_heteroscedastic_classifier():
 
 def test_the_usual_spread():
     task = noise.hidden_feature_task(200, seeded(1))
+    assert task.features.shape == (200, 2)
     expected = (
         torch.special.erfc(8 * task.features[:, 0].abs() * (-task.features[:, 1]).exp() / math.sqrt(2)) / 2
     )

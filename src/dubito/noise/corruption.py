@@ -83,8 +83,8 @@ def _exactly(true: Array, T: Tensor, order: Array, u: Array, changed: bool) -> A
     groups = _groups(rates, targets)
     if changed:
         rates = 1 - T.diagonal()
-        wrong = T - torch.diag(T.diagonal())
-        targets = torch.where(rates.unsqueeze(-1) > 0, wrong / rates.clamp(min=1e-300).unsqueeze(-1), T)
+        # Drawing normalises its rows; a row that never moves is never drawn from.
+        targets = torch.where(rates.unsqueeze(-1) > 0, T - torch.diag(T.diagonal()), T)
     observed = true.copy()
     for classes in groups:
         members = np.flatnonzero(np.isin(true, classes))
