@@ -99,7 +99,8 @@ def render(root: Path = ROOT) -> str:
         for item, says, about in items:
             places = functions.get((paper, item), set()) | _about(about, root)
             where = about.removeprefix("-").strip() if about.startswith("-") else _links(places)
-            where = "not in the library yet" if (paper, item) in PENDING else where
+            if not where and (paper, item) in PENDING:
+                where = "not in the library yet"
             lines.append(f"| {item} | {says} | {where} | {_links(tests.get((paper, item), set()))} |")
         listed = {item for item, _, _ in items}
         others = sorted({i for p, i in functions | tests if p == paper} - listed, key=_order)
