@@ -14,7 +14,7 @@ def empty_set(n, **extra):
     return LabelledData(torch.zeros(n, 0), torch.zeros(n, dtype=torch.int64), extra=extra)
 
 
-@pytest.mark.paper("englesson2023 sec. 5.1", "collier2020 sec. 4", "tanno2019 sec. 4")
+@pytest.mark.paper("englesson2023 table 1", "collier2020 table 1", "tanno2019 table 1")
 @pytest.mark.parametrize(
     ("name", "n", "train", "validation"),
     [
@@ -35,7 +35,7 @@ def test_sizes(name, n, train, validation):
     assert not torch.equal(a.rows, PROTOCOLS[name](empty_set(n), 4)[0].rows)
 
 
-@pytest.mark.paper("englesson2023 sec. 5.1")
+@pytest.mark.paper("englesson2023 table 1")
 def test_englesson_mnist_never_looks_at_the_last_ten_thousand():
     a, b = englesson_mnist(empty_set(60_000), 0)
     assert int(torch.cat([a.rows, b.rows]).max()) == 49_999

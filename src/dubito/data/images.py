@@ -34,6 +34,12 @@ class Texts(Sequence[str]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
+    def __iter__(self) -> Iterator[str]:
+        start = 0
+        for end in self._ends[1:].tolist():
+            yield self._block[start:end].decode("utf-8", "surrogateescape")
+            start = end
+
     @overload
     def __getitem__(self, index: int) -> str: ...
     @overload

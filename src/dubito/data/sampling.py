@@ -16,7 +16,7 @@ def balanced(labels: Tensor, num_classes: int, per_class: int, *, seed: int, epo
     Clothing1M's recipe is 18,976 of each of 14 classes, the size of its smallest class.
 
     Reference:
-        englesson2023 sec. 5.3
+        englesson2023 table 2
 
     Example:
         >>> chosen = balanced(torch.tensor([0, 0, 0, 1, 1]), 2, 2, seed=0, epoch=0)

@@ -19,7 +19,7 @@ def englesson_mnist(train: LabelledData, seed: int) -> tuple[LabelledData, Label
     The released code takes one batch of 50,000 and never looks at the rest.
 
     Reference:
-        englesson2023 sec. 5.1
+        englesson2023 table 1
     """
     _check(train, 60_000)
     return _pair(train.subset(torch.arange(50_000)), 45_000, 5_000, seed)
@@ -29,7 +29,7 @@ def englesson_cifar(train: LabelledData, seed: int) -> tuple[LabelledData, Label
     """45,000 / 5,000 of the 50,000 training images of CIFAR-10, CIFAR-100 or CIFAR-N.
 
     Reference:
-        englesson2023 sec. 5.1
+        englesson2023 table 1
     """
     _check(train, 50_000)
     return _pair(train, 45_000, 5_000, seed)
@@ -39,7 +39,7 @@ def collier_mnist(train: LabelledData, seed: int) -> tuple[LabelledData, Labelle
     """50,000 / 10,000 of the 60,000 training images.
 
     Reference:
-        collier2020 sec. 4
+        collier2020 table 1
     """
     _check(train, 60_000)
     return _pair(train, 50_000, 10_000, seed)
@@ -49,7 +49,7 @@ def collier_cifar10(train: LabelledData, seed: int) -> tuple[LabelledData, Label
     """40,000 / 10,000 of the 50,000 training images.
 
     Reference:
-        collier2020 sec. 4
+        collier2020 table 1
     """
     _check(train, 50_000)
     return _pair(train, 40_000, 10_000, seed)
@@ -62,7 +62,7 @@ def collier_svhn(train: LabelledData, seed: int) -> tuple[LabelledData, Labelled
     which makes the sizes approximate.
 
     Reference:
-        collier2020 sec. 4
+        collier2020 table 1
     """
     held_out = round(len(train) * 10_000 / 73_257)
     return _pair(train, len(train) - held_out, held_out, seed, groups=train.extra.get("source_number"))
@@ -82,7 +82,7 @@ def tanno(train: LabelledData, seed: int) -> tuple[LabelledData, LabelledData]:
     """A tenth of the training images held out.
 
     Reference:
-        tanno2019 sec. 4
+        tanno2019 table 1
     """
     held_out = len(train) // 10
     return _pair(train, len(train) - held_out, held_out, seed)
