@@ -45,8 +45,9 @@ class HalfConvolutions(TorchFunctionMode):
     def _conv2d(
         self, x: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any, **options: Any
     ) -> Tensor:
-        stride, padding, dilation, groups = (*rest, *((1, 0, 1, 1)[len(rest) :]))
-        stride, padding = options.get("stride", stride), options.get("padding", padding)
+        given = dict(zip(("stride", "padding", "dilation", "groups"), rest)) | options
+        stride, padding = given.get("stride", 1), given.get("padding", 0)
+        dilation, groups = given.get("dilation", 1), given.get("groups", 1)
         plain = _all(stride, 1) and _all(dilation, 1) and groups == 1 and not isinstance(padding, str)
         x, weight = x.to(self.dtype), weight.to(self.dtype)
         bias = None if bias is None else bias.to(self.dtype)
@@ -75,7 +76,8 @@ def as_matmul(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int | Seq
     y = torch.matmul(weight.flatten(1), patches).unflatten(-1, shape).transpose(1, 2)
     if bias is not None:
         y = y + bias[:, None, None]
-    return y.flatten(0, 1)
+    found: Tensor = y.flatten(0, 1)
+    return found
 
 
 def _all(value: int | Sequence[int], wanted: int) -> bool:

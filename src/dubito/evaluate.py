@@ -41,7 +41,7 @@ def evaluate(model: Model, data: LabelledData, *, batch_size: int = 1024) -> dic
     With several labels per example each given label counts once.
     """
     log_p = predict(model, data, batch_size=batch_size).log_p
-    found = {}
+    found: dict[str, float] = {}
     if data.crowd is not None:
         found |= scores(log_p[data.crowd.item], data.crowd.label)
     else:

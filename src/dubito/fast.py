@@ -62,7 +62,7 @@ class Stack:
     std: Statistics = None
 
     def __post_init__(self) -> None:
-        parameters, buffers = stack_module_state(list(self.models))  # type: ignore[arg-type]
+        parameters, buffers = stack_module_state(list(self.models))
         stateful = sorted(name for name in buffers if not name.startswith("channel."))
         if stateful:
             raise DubitoError("stacked runs take networks without buffers", got=", ".join(stateful[:3]))
@@ -71,6 +71,8 @@ class Stack:
         self.buffers = {k: v.detach().to(device) for k, v in buffers.items()}
         self.template = copy.deepcopy(self.models[0]).to("meta")
         self.hyper = {k: v.to(device) for k, v in self.hyper.items()}
+        scale = (self.mean, self.std)
+        self.scale = tuple(None if s is None else torch.tensor(s, device=device) for s in scale)
         self.stream = torch.cuda.Stream() if self.inputs.is_cuda else None
 
     def steps(
@@ -112,20 +114,23 @@ class Stack:
         found = []
         with _on(self.stream):
             for part in rows.split(batch_size, dim=1):
-                x = normalise(self.inputs[part.flatten()], self.mean, self.std).unflatten(0, part.shape)
+                x = self._inputs(part)
                 noise = self._draw(x.shape[1])
                 found.append(torch.vmap(self._predict)(self._state(), dict(self.hyper), x, noise))
             return torch.cat(found, dim=1)
 
     def _step(self, positions: Tensor, optimizer: torch.optim.Optimizer) -> None:
         part = self.rows.gather(1, positions)
-        x = normalise(self.inputs[part.flatten()], self.mean, self.std).unflatten(0, part.shape)
-        y = self.labels.gather(1, positions)
+        x, y = self._inputs(part), self.labels.gather(1, positions)
         noise = self._draw(positions.shape[1])
         losses = torch.vmap(self._loss)(self._state(), dict(self.hyper), x, y, noise)
         optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()
         optimizer.step()
+
+    def _inputs(self, rows: Tensor) -> Tensor:
+        x = normalise(self.inputs[rows.flatten()], *self.scale)
+        return x.unflatten(0, rows.shape)  # type: ignore[no-any-return]
 
     def _batches(self, epochs: int, size: int) -> Iterator[Tensor]:
         """Per epoch the positions of its steps, ``(steps, R, B)``: batches run across the end of an epoch."""

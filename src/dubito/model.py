@@ -147,7 +147,7 @@ def example_losses(
     if target.is_floating_point():
         target = target.to(latent.mean.dtype)
     if row is not None and function in (logistic_normal_nll, bi_tempered):
-        latent = heads.Latent(*(None if part is None else part[row] for part in latent))
+        latent = heads.Latent(*(None if part is None else part[row] for part in latent))  # type: ignore[arg-type]
     if function is logistic_normal_nll:
         options = {"temperature": model.tau, "dummy": model.head.dummy, **options}
         return _logistic_normal(latent.mean, latent.root, target, **options)

@@ -36,7 +36,7 @@ def through(log_p: Tensor, log_T: Tensor) -> Tensor:
     Shapes: log_p ``(..., I)``, log_T ``(..., I, J)``, leading axes broadcast -> ``(..., J)``.
     """
     *_, inputs, outputs = log_T.shape
-    leading = torch.broadcast_shapes(log_p.shape[:-1], log_T.shape[:-2])  # type: ignore[no-untyped-call]
+    leading = torch.broadcast_shapes(log_p.shape[:-1], log_T.shape[:-2])
     width = max(1, BLOCK // max(math.prod(leading) * inputs, 1))
     # A compiler fuses the sum into the product, so nothing large is stored there.
     if width >= outputs or torch.compiler.is_compiling():

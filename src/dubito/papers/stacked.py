@@ -75,9 +75,7 @@ class StackedRuns:
         params = [prepare.method_of(c)[1] for c in configs]
         static = {k: v for k, v in params[0].items() if not _numeric(k, v)}
         hyper = {k: torch.tensor([p[k] for p in params]) for k, v in params[0].items() if _numeric(k, v)}
-        given = [
-            {} if transitions is None else {"transition": T} for T in transitions or [None] * len(configs)
-        ]
+        given = [{"transition": T} for T in transitions] if transitions else [{} for _ in configs]
         shape, classes = tuple(inputs.shape[1:]), first.train.num_classes
         self.stack = fast.Stack(
             method=method,
@@ -168,7 +166,8 @@ def run(
     """
     torch.set_float32_matmul_precision("high")
     first = {_place(r.config): r for r in known if r.config.method == "ce"}
-    waiting, everything = group(configs), []  # type: ignore[var-annotated]
+    waiting = group(configs)
+    everything: list[Result] = []
     while waiting:
         second_stage = waiting[0][0].method == "forward"
         wave = [g for g in waiting[:at_once] if (g[0].method == "forward") == second_stage]

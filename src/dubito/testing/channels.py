@@ -87,7 +87,7 @@ def _check_extremes(channel: nn.Module, num_classes: int, num_annotators: int | 
         promise(finite(log_q), f"log q is finite at extreme logits in {dtype}")
         promise((log_q.detach().logsumexp(-1).abs() < 1e-5).all(), f"q sums to one in {dtype}")
         channel.zero_grad()
-        log_q.mean().backward()  # type: ignore[no-untyped-call]
+        log_q.mean().backward()
         for name, grad in [("logits", x.grad), *((n, p.grad) for n, p in channel.named_parameters())]:
             promise(finite(grad), f"the gradient of {name} is finite at extreme logits in {dtype}")
         channel.zero_grad()
