@@ -130,7 +130,7 @@ def encode_with(column: Ids, ids: Ids, name: str, remedy: str) -> Codes:
     codes = find(column, lookup(ids))
     bad = np.flatnonzero(codes < 0)
     if len(bad):
-        culprit = column[bad[0]]
+        culprit = column[bad[:1]].tolist()[0]
         raise DubitoError(
             f"unknown {name} {culprit!r}",
             where=f"row {bad[0]}" + (f" and {len(bad) - 1} more" if len(bad) > 1 else ""),

@@ -9,7 +9,7 @@ from . import _glad, _rules
 from ._layout import Layout
 from .labels import CrowdLabels
 from .result import Aggregate, State
-from .vote import majority_vote, shares, vote_counts
+from .vote import cells, majority_vote, shares, vote_counts
 
 
 def by_vote(crowd: CrowdLabels, name: str, seed: int, gold: Tensor | None) -> Aggregate:
@@ -24,7 +24,10 @@ def by_vote(crowd: CrowdLabels, name: str, seed: int, gold: Tensor | None) -> Ag
         probabilities = torch.zeros_like(counts).scatter_(1, codes.unsqueeze(1), 1.0)
     else:
         probabilities = shares(counts)
-    hit = probabilities[crowd.item, crowd.label].double()
+    if name == "vote":
+        hit = codes.int().index_select(0, crowd.item) == crowd.label
+    else:
+        hit = probabilities.flatten().index_select(0, cells(crowd))
     return _one_number(crowd, codes, probabilities, hit, name, [], float("nan"), True, "none (a count)")
 
 
@@ -37,7 +40,7 @@ def by_glad(
         crowd,
         fit.posterior.argmax(1),
         fit.posterior,
-        fit.right.double(),
+        fit.right,
         "glad",
         fit.trace,
         fit.log_likelihood,
@@ -59,8 +62,7 @@ def _one_number(
 ) -> Aggregate:
     """An aggregate whose annotators have one number each: the mean of `hit` over their labels."""
     R, K = crowd.num_annotators, crowd.num_classes
-    n = torch.bincount(crowd.annotator, minlength=R).double()
-    right = torch.bincount(crowd.annotator, weights=hit, minlength=R)
+    n, right = _totals(crowd, hit)
     skill = torch.where(n > 0, right / n.clamp(min=1), right.sum() / n.sum().clamp(min=1))
     empty = torch.zeros(0, dtype=torch.int64, device=n.device)
     layout = Layout(crowd.num_items, R, K, len(crowd), empty, empty, (), None, probabilities.dtype)
@@ -70,7 +72,11 @@ def _one_number(
     fitted = _rules.Fitted(
         none, none, 1 - wide, pattern, wide, 0.0, n.unsqueeze(1).expand(R, K), {}, shared=True
     )
-    prior = probabilities.double().mean(0) if crowd.num_items else n.new_full((K,), 1.0 / K)
+    if name == "vote":
+        prior = torch.bincount(codes, minlength=K).double() / max(crowd.num_items, 1)
+    else:
+        prior = probabilities.sum(0, dtype=torch.float64) / max(crowd.num_items, 1)
+    prior = prior if crowd.num_items else n.new_full((K,), 1.0 / K)
     return Aggregate(
         items=crowd.item_ids,
         annotators=crowd.annotator_ids,
@@ -87,3 +93,16 @@ def _one_number(
         converged=converged,
         state=State(layout, fitted, none, none, prior * crowd.num_items, len(crowd), 0.0),
     )
+
+
+def _totals(crowd: CrowdLabels, hit: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels per annotator, and the sum of `hit` over them."""
+    R = crowd.num_annotators
+    if hit.dtype == torch.bool:
+        # One count of (right, annotator) pairs gives both.
+        both = torch.bincount(
+            torch.where(hit, crowd.annotator + R, crowd.annotator), minlength=2 * R
+        ).double()
+        return both[:R] + both[R:], both[R:]
+    n = torch.bincount(crowd.annotator, minlength=R).double()
+    return n, torch.bincount(crowd.annotator, weights=hit.double(), minlength=R)

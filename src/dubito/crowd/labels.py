@@ -114,7 +114,8 @@ class CrowdLabels:
         rows = np.flatnonzero(key == first)[:5].tolist()
         return DubitoError(
             "an annotator labelled an item more than once",
-            where=f"item {self.item_ids[item]!r}, annotator {self.annotator_ids[annotator]!r}, rows {rows}"
+            where=f"item {self.item_ids.tolist()[item]!r}, "
+            f"annotator {self.annotator_ids.tolist()[annotator]!r}, rows {rows}"
             + (f" and {len(repeated) - 1} more pairs" if len(repeated) > 1 else ""),
             remedy="pass duplicates='first', 'last' or 'keep'",
         )

@@ -87,7 +87,8 @@ class Aggregate:
         code = encode_with(
             as_column([annotator], "annotator"), self.annotators, "annotator", "give a known id"
         )
-        return matrices(self.state.layout, self.state.fitted, torch.from_numpy(code).long())[0]
+        row = torch.from_numpy(code).long().to(self.state.layout.device)
+        return matrices(self.state.layout, self.state.fitted, row)[0]
 
     def evidence(self) -> Tensor:
         """Labels' worth of evidence behind each row of each matrix, ``(annotators, classes)``.
@@ -162,6 +163,8 @@ def gold_codes(gold: Any, items: Ids, classes: Ids) -> Tensor | None:
     out = np.full(len(items), -1, dtype=np.int64)
     for row, code in zip(rows, codes):
         if out[row] not in (-1, code):
-            raise DubitoError("an item has two gold classes", where=f"item {items[row]!r}")
+            raise DubitoError(
+                "an item has two gold classes", where=f"item {items[row : row + 1].tolist()[0]!r}"
+            )
         out[row] = code
     return torch.from_numpy(out)

@@ -1,0 +1,87 @@
+"""Agreement statistics, against their definitions in loops."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import cohen_kappa_score
+
+from dubito.crowd import CrowdLabels, annotator_agreement, krippendorff_alpha, pairwise_kappa
+from dubito.errors import DubitoError
+
+
+def test_alpha_of_the_textbook():
+    """Krippendorff's own nominal example: 4 observers, 12 units, gaps; alpha = 0.743."""
+    gap = -1
+    table = np.array(
+        [
+            [1, 2, 3, 3, 2, 1, 4, 1, 2, gap, gap, gap],
+            [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, gap, 3],
+            [gap, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, gap],
+            [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, gap],
+        ]
+    ).T
+    assert krippendorff_alpha(CrowdLabels.from_dense(table)) == pytest.approx(0.743, abs=5e-4)
+
+
+def test_alpha_equals_pairs_in_loops(simulate):
+    crowd, *_ = simulate(0)
+    table = crowd.to_dense()
+    units = [[v for v in row if v >= 0] for row in table]
+    units = [u for u in units if len(u) > 1]
+    values = [v for u in units for v in u]
+    observed = sum(sum(a != b for a, b in itertools.permutations(u, 2)) / (len(u) - 1) for u in units)
+    expected = sum(a != b for a, b in itertools.permutations(values, 2)) / (len(values) - 1)
+    assert krippendorff_alpha(crowd) == pytest.approx(1 - observed / expected, abs=1e-12)
+
+
+def test_alpha_without_pairs_is_not_a_number():
+    assert math.isnan(krippendorff_alpha(CrowdLabels([0, 1], [0, 1], [0, 1])))
+    assert math.isnan(krippendorff_alpha(CrowdLabels([0, 0], [0, 1], [1, 1])))
+
+
+def test_agreement_with_the_rest(simulate):
+    crowd, *_ = simulate(1)
+    table = crowd.to_dense()
+    found = annotator_agreement(crowd)
+    for r in range(7):
+        shares = []
+        for row in table:
+            others = [v for s, v in enumerate(row) if s != r and v >= 0]
+            if row[r] >= 0 and others:
+                shares.append(np.mean([v == row[r] for v in others]))
+        assert float(found[r]) == pytest.approx(np.mean(shares), abs=1e-12)
+    alone = annotator_agreement(CrowdLabels([0, 1], ["a", "b"], [0, 1]))
+    assert bool(alone.isnan().all())
+
+
+def test_kappa_of_all_pairs(simulate):
+    crowd, *_ = simulate(2)
+    table = crowd.to_dense()
+    found = pairwise_kappa(crowd)
+    seen = {}
+    for a, b, shared, kappa in zip(found.first, found.second, found.shared, found.kappa):
+        seen[int(a), int(b)] = (int(shared), float(kappa))
+    for a, b in itertools.combinations(range(7), 2):
+        both = (table[:, a] >= 0) & (table[:, b] >= 0)
+        if both.sum() == 0:
+            assert (a, b) not in seen
+            continue
+        shared, kappa = seen[a, b]
+        assert shared == both.sum()
+        assert kappa == pytest.approx(cohen_kappa_score(table[both, a], table[both, b]), abs=1e-12)
+    many = pairwise_kappa(crowd, min_shared=15)
+    assert set(many.shared.tolist()) == {s for s, _ in seen.values() if s >= 15}
+
+
+def test_kappa_edges():
+    alone = pairwise_kappa(CrowdLabels([0, 1], ["a", "b"], [0, 1]))
+    assert alone.kappa.numel() == 0
+    same = pairwise_kappa(CrowdLabels([0, 0], ["a", "b"], [1, 1]))
+    assert bool(torch.isnan(same.kappa).all())
+    with pytest.raises(DubitoError):
+        pairwise_kappa(CrowdLabels([0], ["a"], [1]), min_shared=0)

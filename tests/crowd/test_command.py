@@ -1,0 +1,120 @@
+"""The summary and the files that `dubito crowd` writes."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dubito.crowd import CrowdLabels, aggregate, render, run, summarise
+from dubito.crowd.summary import as_dict
+from dubito.errors import DubitoError
+
+
+@pytest.fixture
+def table(simulate, tmp_path):
+    crowd, *_ = simulate(0, items=80, annotators=14, each=4)
+    names = np.array(["cat", "=dog", "[red]cow"])
+    path = tmp_path / "labels.csv"
+    CrowdLabels(
+        [f"img{n}" for n in crowd.item.tolist()],
+        [f"secret{r}" for r in crowd.annotator.tolist()],
+        names[crowd.label.numpy()],
+    ).to_csv(path)
+    return path
+
+
+def text_of(summary):
+    console = Console(file=io.StringIO(), width=120)
+    console.print(render(summary))
+    return console.file.getvalue()
+
+
+def read(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_run_writes_consensus_and_quality(table, tmp_path):
+    found = run(table, out=tmp_path / "result")
+    consensus, quality = (read(p) for p in found.files)
+    assert len(consensus) == 80
+    assert len(quality) == 320
+    assert {r["label"] for r in consensus} == {"cat", "'=dog", "[red]cow"}
+    assert [r["task"] for r in quality] == [r["task"] for r in read(table)]
+    assert all(0 <= float(r["probability_right"]) <= 1 for r in quality)
+    page = text_of(found.summary)
+    for phrase in (
+        "320 labels on 80 items by 14 annotators",
+        "Krippendorff",
+        "Best 5",
+        "Worst 5",
+        "Ask next",
+    ):
+        assert phrase in page
+    assert "[red]cow" in page
+    assert as_dict(found.summary)["labels"] == 320
+
+
+def test_anonymise_leaves_no_name(table, tmp_path):
+    found = run(table, out=tmp_path / "result", anonymise=True)
+    assert "secret" not in text_of(found.summary)
+    assert "secret" not in repr(found.summary)
+    assert "secret" not in (tmp_path / "result" / "label_quality.csv").read_text()
+
+
+def test_nothing_is_written_without_out(table):
+    before = sorted(table.parent.iterdir())
+    assert run(table).files == ()
+    assert sorted(table.parent.iterdir()) == before
+
+
+def test_columns_by_usual_names_and_by_request(tmp_path):
+    (tmp_path / "a.csv").write_text("annotator_id,item_id,answer\na,1,x\nb,1,x\na,2,y\n")
+    assert run(tmp_path / "a.csv").columns == ("item_id", "annotator_id", "answer")
+    (tmp_path / "b.csv").write_text("foto,wer,was\na,1,x\nb,1,x\n")
+    assert len(run(tmp_path / "b.csv", item="foto", annotator="wer", label="was").crowd) == 2
+    with pytest.raises(DubitoError, match=r"no column for the item .*b.csv, line 1.*--item"):
+        run(tmp_path / "b.csv")
+    with pytest.raises(DubitoError, match="did you mean 'foto'"):
+        run(tmp_path / "b.csv", item="fotos", annotator="wer", label="was")
+    with pytest.raises(DubitoError, match="three columns"):
+        run(tmp_path / "b.csv", item="foto", annotator="foto", label="was")
+    (tmp_path / "c.csv").write_text("")
+    with pytest.raises(DubitoError, match="an empty file"):
+        run(tmp_path / "c.csv")
+
+
+def test_outputs_that_are_not_folders_are_left_alone(table, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(DubitoError, match="not a folder"):
+        run(table, out=tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(DubitoError, match="not a folder"):
+        run(table, out=tmp_path / "link")
+    (tmp_path / "real" / "consensus.csv").symlink_to(tmp_path / "file")
+    with pytest.raises(DubitoError, match="not a plain file"):
+        run(table, out=tmp_path / "real")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_summary_of_odd_crowds():
+    single = CrowdLabels([0, 1, 2], ["a", "a", "b"], ["Cat", "cat ", "dog"])
+    page = summarise(single, aggregate(single))
+    assert any("differ only in case" in n for n in page.notes)
+    assert any("no item has two labels" in n for n in page.notes)
+    assert "not defined" in text_of(page)
+    holes = CrowdLabels.from_dense([[0, -1, 0], [-1, -1, -1], [1, -1, 1]])
+    for method in ("auto", "vote", "glad"):
+        page = summarise(holes, aggregate(holes, method))
+        assert (page.empty_items, page.empty_annotators) == (1, 1)
+        assert "without labels: 1 items, 1 annotators" in text_of(page)
+    adversary = CrowdLabels.from_dense(np.stack([np.arange(60) % 2] * 3 + [1 - np.arange(60) % 2], 1))
+    page = summarise(adversary, aggregate(adversary))
+    assert any("worse than guessing" in n for n in page.notes)
+    assert page.crowd_confusions[0].rate == pytest.approx(0.25, abs=0.05)

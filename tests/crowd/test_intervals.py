@@ -1,0 +1,61 @@
+"""Intervals cover what they should."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dubito.crowd import aggregate
+from dubito.crowd.intervals import beta_interval, jeffreys
+from dubito.errors import DubitoError
+
+
+def test_beta_interval_against_samples():
+    mean, variance = jeffreys(torch.tensor([0.2, 0.9]), torch.tensor([30.0, 8.0]))
+    found = beta_interval(mean, variance, 0.9).numpy()
+    rng = np.random.default_rng(0)
+    for row, (m, n) in zip(found, [(0.2, 30), (0.9, 8)]):
+        draws = rng.beta(m * n + 0.5, (1 - m) * n + 0.5, size=200_000)
+        np.testing.assert_allclose(row, np.quantile(draws, [0.05, 0.95]), atol=3e-3)
+
+
+@pytest.mark.parametrize(("method", "least"), [("auto", 0.88), ("dawid-skene", 0.88), ("one-coin", 0.88)])
+def test_coverage_of_skills(simulate, method, least):
+    """A nominal 95 % covers about 90 % or more with five labels per item."""
+    covered = []
+    for seed in range(8):
+        crowd, _, A = simulate(seed, items=400, annotators=20, classes=3, each=5, sharp=12.0)
+        truth = A.diagonal(axis1=1, axis2=2).mean(1)
+        low, high = aggregate(crowd, method).skill_intervals().numpy().T
+        covered += list((low <= truth) & (truth <= high))
+    assert least <= np.mean(covered) <= 1.0
+
+
+@pytest.mark.parametrize("method", ["auto", "dawid-skene"])
+def test_coverage_of_matrices(simulate, method):
+    covered = []
+    for seed in range(4):
+        crowd, _, A = simulate(seed, items=800, annotators=15, classes=3, each=5)
+        bounds = aggregate(crowd, method).confusion_intervals().numpy()
+        covered.append(((bounds[..., 0] <= A) & (bounds[..., 1] >= A)).mean())
+    assert np.mean(covered) >= 0.85
+
+
+def test_more_labels_shorter_intervals(simulate):
+    few, *_ = simulate(0, items=100, annotators=8, each=4)
+    many, *_ = simulate(0, items=2000, annotators=8, each=4)
+    for method in ("auto", "dawid-skene", "one-coin", "skill", "vote", "glad"):
+        a, b = (aggregate(c, method).skill_intervals() for c in (few, many))
+        assert float((b[:, 1] - b[:, 0]).mean()) < 0.5 * float((a[:, 1] - a[:, 0]).mean())
+        assert bool((a[:, 0] <= a[:, 1]).all())
+
+
+def test_levels(simulate):
+    crowd, *_ = simulate(0)
+    result = aggregate(crowd)
+    narrow, wide = result.skill_intervals(0.5), result.skill_intervals(0.99)
+    assert bool((narrow[:, 0] > wide[:, 0]).all())
+    for level in (0.0, 1.0, 95):
+        with pytest.raises(DubitoError):
+            result.skill_intervals(level)
