@@ -13,6 +13,7 @@ from .data import LabelledData
 from .errors import DubitoError, nearest
 
 BATCHINGS = ("epoch", "drop", "stream")
+WEIGHT = "weight"  # the name in `LabelledData.extra` under which examples have weights
 
 
 class Batch(NamedTuple):
@@ -20,6 +21,7 @@ class Batch(NamedTuple):
 
     Shapes: positions ``(B,)``; x ``(B, ...)``; y ``(B, ...)``, or ``(M,)`` for a crowd with `row` ``(M,)``, the
     example of the batch that each label belongs to, and `annotators` ``(M,)``. A label of -1 was not given.
+    `weight` ``(B,)``: how much each example counts, where the data says so.
     """
 
     positions: Tensor
@@ -27,6 +29,7 @@ class Batch(NamedTuple):
     y: Tensor
     row: Tensor | None = None
     annotators: Tensor | None = None
+    weight: Tensor | None = None
 
 
 class Order:
@@ -107,14 +110,16 @@ class Batches:
         """The batch at these positions, normalised, on the data's device."""
         positions = positions.to(self.data.device)
         x = self.data.batch(positions)
+        weight = self.data.extra[WEIGHT][positions] if WEIGHT in self.data.extra else None
         if self._sorted is None or self.data.crowd is None:
-            return Batch(positions, x, self.data.labels[positions])
+            return Batch(positions, x, self.data.labels[positions], weight=weight)
         order, starts, counts = self._sorted
         many = counts[positions]
         row = torch.repeat_interleave(torch.arange(len(positions), device=positions.device), many)
         offset = torch.arange(len(row), device=row.device) - (many.cumsum(0) - many)[row]
         which = order[starts[positions][row] + offset]
-        return Batch(positions, x, self.data.crowd.label[which], row, self.data.crowd.annotator[which])
+        labels, annotators = self.data.crowd.label[which], self.data.crowd.annotator[which]
+        return Batch(positions, x, labels, row, annotators, weight)
 
     def all(self, size: int = 1024) -> Iterator[Batch]:
         """Every example once, in order."""

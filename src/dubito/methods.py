@@ -19,11 +19,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from . import channels, heads, links, losses, penalties, targets
+from . import channels, heads, links, losses, noise, penalties, targets
 from .errors import DubitoError, nearest
 from .losses import nll
 from .model import Loss, Model
-from .procedures import CoTeaching, Distillation, Plain, SelfPaced, Target
+from .procedures import CoTeaching, Distillation, Plain, Pruning, SelfPaced, Target, Teacher
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Stages:
     target: Target | None = None
     channel: Callable[[int], nn.Module] | None = None
     penalty: Callable[..., Tensor] | None = None
-    procedure: Callable[..., nn.Module] = Plain
+    procedure: Callable[..., Plain] = Plain
     model: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ class Method:
         advice: one line: when to use it.
         grid: the values that the papers search, per parameter.
         first: a method that is trained before, on the same data: the source of an estimated transition matrix
-            (``needs="transition"``) or of a teacher (``needs="teacher"``).
+            (``needs="transition"``) or of a teacher (``needs="teacher"``); see `compose.train_method`.
         valid: the kinds of data it takes: single labels, crowd, pixels.
     """
 
@@ -66,7 +66,7 @@ class Method:
         return {
             name: p.default
             for name, p in inspect.signature(self.stages).parameters.items()
-            if name not in ("transition", "teacher")
+            if name != "transition"
         }
 
     def build(self, **params: Any) -> Stages:
@@ -86,36 +86,53 @@ def _smooth(alpha: float = 0.1) -> Stages:
     return Stages(target=partial(targets.smooth, alpha=alpha))
 
 
-def _forward(transition: Tensor | None = None) -> Stages:
-    return Stages(channel=partial(_fixed, transition=transition))
+def _forward(
+    alpha: float | None = None,
+    percentile: float = 99.9,
+    at: str = "percentile",
+    folds: int = 0,
+    transition: Tensor | None = None,
+) -> Stages:
+    return Stages(channel=partial(_fixed, transition=transition, alpha=alpha))
 
 
-def _fixed(num_classes: int, *, transition: Tensor | None) -> nn.Module:
-    if transition is None:
+def _fixed(num_classes: int, *, transition: Tensor | None, alpha: float | None) -> nn.Module:
+    return channels.FixedTransition(_matrix(num_classes, transition, alpha))
+
+
+def _backward(
+    alpha: float | None = None,
+    percentile: float = 99.9,
+    at: str = "percentile",
+    folds: int = 0,
+    transition: Tensor | None = None,
+) -> Stages:
+    return Stages(target=partial(_unmix, transition=transition, alpha=alpha))
+
+
+def _unmix(target: Tensor, num_classes: int, *, transition: Tensor | None, alpha: float | None) -> Tensor:
+    T = _matrix(num_classes, transition, alpha)
+    return targets.smear(target, targets.backward_matrix(T).to(target.device))
+
+
+def _matrix(num_classes: int, transition: Tensor | None, alpha: float | None) -> Tensor:
+    """The matrix of a correction: given or estimated, or symmetric with a share alpha drawn anew."""
+    if transition is None and alpha is None:
         raise DubitoError(
-            "this method needs a transition matrix", remedy="pass transition=, or let it be estimated"
+            "this method needs a transition matrix",
+            remedy="pass transition= or alpha=, or let compose.train_method estimate it",
         )
-    return channels.FixedTransition(transition)
-
-
-def _backward(transition: Tensor | None = None) -> Stages:
-    return Stages(target=partial(_unmix, transition=transition))
-
-
-def _unmix(target: Tensor, num_classes: int, *, transition: Tensor | None) -> Tensor:
-    if transition is None:
-        raise DubitoError(
-            "this method needs a transition matrix", remedy="pass transition=, or let it be estimated"
-        )
-    return targets.smear(target, targets.backward_matrix(transition).to(target.device))
+    return noise.resample(num_classes, alpha) if transition is None else transition  # type: ignore[arg-type]
 
 
 def _gce(q: float = 0.7) -> Stages:
     return Stages(loss=partial(losses.gce, q=q))
 
 
-def _truncated_gce(q: float = 0.7, k: float = 0.5) -> Stages:
-    return Stages(loss=partial(losses.truncated_gce, q=q, k=k))
+def _truncated_gce(q: float = 0.7, k: float = 0.5, start: int = 40, every: int = 10) -> Stages:
+    return Stages(
+        loss=partial(losses.gce, q=q), procedure=partial(Pruning, q=q, k=k, start=start, every=every)
+    )
 
 
 def _bi_tempered(t1: float = 0.8, t2: float = 1.2) -> Stages:
@@ -166,17 +183,15 @@ def _single_cm(trace: float = 0.01) -> Stages:
 
 
 def _distill(
+    teacher: str | Model | Teacher = "plain",
+    student: str = "plain",
+    alpha: float = 0.1,
     temperature: float = 2.0,
-    smoothing: float = 0.0,
-    correction: float = 0.0,
-    teacher: Model | None = None,
 ) -> Stages:
-    options = {
-        "temperature": temperature,
-        "smoothing": smoothing,
-        "correction": correction,
-        "teacher": teacher,
-    }
+    kinds = {"plain": {}, "smooth": {"smoothing": alpha}, "forward": {"correction": alpha}}
+    if student not in kinds:
+        raise DubitoError("no such student", got=repr(student), remedy=nearest(student, kinds))
+    options: dict[str, Any] = {"temperature": temperature, "teacher": teacher, **kinds[student]}
     return Stages(procedure=partial(Distillation, **options))
 
 
@@ -194,7 +209,8 @@ METHODS: dict[str, Method] = {
                first="ce", needs="transition"),
         Method("gce", _gce, "Strong under symmetric noise; a larger q resists more and fits more slowly.",
                grid={"q": (0.1, 0.3, 0.5, 0.7, 0.9)}),
-        Method("truncated-gce", _truncated_gce, "gce that ignores examples the model finds unlikely."),
+        Method("truncated-gce", _truncated_gce, "gce that leaves out what the best model so far finds unlikely.",
+               valid=("single",)),
         Method("bi-tempered", _bi_tempered, "Outliers far from the boundary and small-margin noise at once.",
                grid={"t1": (0.5, 0.7, 0.9), "t2": (1.1, 2.0, 4.0)}),
         Method("nan", _nan, "Noise on labels as a regulariser; long training with a small constant rate.",

@@ -35,15 +35,19 @@ Schedule = Callable[[int, int], float]
 
 @dataclass
 class Run:
-    """What a fit leaves behind: the selected model, one record per evaluated epoch, and where it is on disk."""
+    """What a fit leaves behind: the selected model, one record per evaluated epoch, and where it is on disk.
+
+    `extra` holds what compositions of several fits found on the way (`compose`).
+    """
 
     model: Model
-    procedure: nn.Module
+    procedure: Plain
     history: list[dict[str, float]] = field(default_factory=list)
     best_epoch: int | None = None
     steps: int = 0
     seconds: float = 0.0
     folder: Path | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def fit(
@@ -54,10 +58,11 @@ def fit(
     loss: Loss = nll,
     target: Target | None = None,
     penalty: Callable[..., Tensor] | None = None,
-    procedure: Callable[..., nn.Module] = Plain,
+    procedure: Callable[..., Plain] = Plain,
     optimizer: Optimizer = optim.adam,
     schedule: Schedule | None = None,
     epochs: int = 10,
+    steps: int | None = None,
     batch_size: int | None = 128,
     batching: str = "epoch",
     augment: Callable[..., Tensor] | None = None,
@@ -82,6 +87,7 @@ def fit(
         loss, target, penalty: the stages of the loss, see `procedures.Plain`.
         procedure: what a step minimises: Plain, or partial(CoTeaching, ...), partial(SelfPaced, ...).
         optimizer: a function of named parameters, see `optim`; schedule: a factor on its rate per step.
+        steps: the length of the run in steps, where it is not a number of epochs.
         batching: how epochs are cut into batches, see `_batches.Order`; batch_size=None takes all at once.
         augment: called as ``augment(x, seed=, epoch=, index=)``.
         select: ``"last"`` keeps the final weights, ``"best"`` those with the best accuracy on `valid`.
@@ -108,11 +114,13 @@ def fit(
     started = time.monotonic()
     data, valid = data.to(where), None if valid is None else valid.to(where)
     trained = procedure(model.to(where), loss=loss, target=target, penalty=penalty).to(where)
+    trained.begin(data)
     average = copy.deepcopy(trained.model) if ema is not None else None
     opt = optimizer(trained.named_parameters())
     rates = [group["lr"] for group in opt.param_groups]
     order, batches = Order(len(data), batch_size, batching, seed=seed), Batches(data)
-    steps = order.steps(epochs)
+    steps = order.steps(epochs) if steps is None else steps
+    epochs = order.epoch(max(steps - 1, 0)) + 1
     step_loss = torch.compile(trained) if compile else trained
     watch = Watch(opt, where)
     run = Run(trained.model, trained)
@@ -122,8 +130,9 @@ def fit(
         session = stack.enter_context(Session(out, options, model, data, epochs, progress))
         step = session.resume(run, trained, opt, average, where)
         while step < steps and not session.finished:
-            epoch = order.epoch(step)
+            epoch = trained.epoch = order.epoch(step)
             if step == 0 or order.ends_epoch(step - 1):
+                trained.best = session.best
                 trained.begin_epoch(epoch, data)
             trained.train()
             for group, rate in zip(opt.param_groups, rates):
@@ -148,7 +157,9 @@ def fit(
                 watch.report()
                 if (order.epoch(step - 1) + 1) % evaluate_every == 0 or step == steps:
                     judged = average if average is not None else trained.model
-                    session.record(run, judged, epoch + 1, float(total.detach()), evaluate_both(judged, data, valid))
+                    session.record(
+                        run, judged, epoch + 1, float(total.detach()), evaluate_both(judged, data, valid)
+                    )
                     session.stop_early(run, patience)
                 session.save(step, run, trained, opt, average)
             elif session.due(step, checkpoint_every):

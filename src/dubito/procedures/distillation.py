@@ -1,0 +1,94 @@
+"""Training on the softened outputs of a teacher."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._batches import Batch
+from .._files import sha256
+from ..channels import FixedTransition
+from ..errors import DubitoError
+from ..losses import distillation
+from ..model import Model
+from ..noise import resample
+from .plain import Draw, Plain, weighted
+
+
+@dataclass(frozen=True, init=False)
+class Teacher:
+    """A trained model as an argument of a run: in the run's configuration it is the SHA-256 of its weights."""
+
+    sha256: str
+
+    def __init__(self, model: Model) -> None:
+        weights = (f"{k} {v.dtype}".encode() + _bytes(v) for k, v in model.state_dict().items())
+        object.__setattr__(self, "sha256", sha256(b"".join(weights)))
+        object.__setattr__(self, "model", model)
+
+
+def _bytes(value: Tensor) -> bytes:
+    return bytes(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+
+
+class Distillation(Plain):
+    """A student that sees only the softened outputs of a teacher, never a label.
+
+        L = - sum_k q_k log r_k,   q = softmax(teacher / T),   r = softmax(student / T)
+
+    with q smoothed, or r sent through the symmetric transition matrix, where asked for. The teacher reads the same
+    (augmented) inputs as the student, in evaluation mode.
+
+    Any model can teach: what is softened are its log-probabilities, which for a plain network is the same as its
+    logits.
+
+    Arguments:
+        teacher: a trained model, as a `Teacher` where the run has a folder.
+        temperature: T, on both sides.
+        smoothing: alpha of label smoothing on q.
+        correction: alpha of forward correction on r, with the matrix `noise.resample(K, alpha)`.
+
+    Reference:
+        lukasik2020 sec. 4.4, table 5
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        teacher: Model | Teacher | str | None = None,
+        temperature: float = 2.0,
+        smoothing: float = 0.0,
+        correction: float = 0.0,
+        **stages: Any,
+    ) -> None:
+        super().__init__(model, **stages)
+        teacher = getattr(teacher, "model", teacher)
+        if not isinstance(teacher, Model):
+            raise DubitoError(
+                "distillation needs a teacher",
+                expected="a trained model",
+                got=repr(teacher),
+                remedy="pass teacher=model, or train with compose.train_method",
+            )
+        # In a tuple, so that the teacher is neither a parameter of this module nor part of its checkpoints.
+        self._teacher = (teacher.eval(),)
+        self.temperature, self.smoothing = temperature, smoothing
+        self._channel = FixedTransition(resample(model.num_classes, correction)) if correction else None
+
+    def forward(self, batch: Batch, draw: Draw) -> Tensor:
+        """Mean over the batch of the student's cross-entropy against the teacher."""
+        with torch.no_grad():
+            taught = self._teacher[0].to(batch.x.device)(batch.x)
+        losses = distillation(
+            self.model.latent(batch.x).mean,
+            taught,
+            temperature=self.temperature,
+            smoothing=self.smoothing,
+            channel=self._channel,
+            reduction="none",
+        )
+        return weighted(losses, batch).mean()

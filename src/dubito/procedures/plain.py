@@ -1,0 +1,108 @@
+"""Plain training: one network, one loss."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import heads
+from .._batches import Batch
+from ..data import LabelledData
+from ..losses import nll
+from ..model import Loss, Model, check_stages, example_losses
+
+Draw = Callable[[str], torch.Generator]
+Target = Callable[..., Tensor]
+
+
+class Plain(nn.Module):
+    """One network, one loss: the mean over examples of weight * loss, plus a penalty on the channel.
+
+    Arguments:
+        loss: a loss of this library, a partial of one, or any callable with its signature.
+        target: labels -> class weights, called as ``target(y, num_classes)`` with whichever of ``x``,
+            ``positions`` and ``generator`` its signature names.
+        penalty: a function of the channel, added to the loss.
+
+    With several labels per example their losses are summed, then averaged over examples. Where the data has weights
+    of examples (`_batches.WEIGHT`), every loss is multiplied by its example's weight.
+
+    Attributes kept by the loop: `epoch`, and `best`, the weights of the model with the best validation accuracy so
+    far (None without validation data).
+
+    Reference:
+        tanno2019 eq. 4, alg. 1, listing 1, listing 3
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        loss: Loss = nll,
+        target: Target | None = None,
+        penalty: Callable[..., Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        check_stages(model, loss)
+        self.model, self.loss, self.target, self.penalty = model, loss, target, penalty
+        self._wants = set() if target is None else set(inspect.signature(target).parameters)
+        self.epoch = 0
+        self.best: Mapping[str, Tensor] | None = None
+
+    def begin(self, data: LabelledData) -> None:
+        """Before training, and before a checkpoint is taken up: make room for state that belongs to examples."""
+
+    def begin_epoch(self, epoch: int, data: LabelledData) -> None:
+        """Between epochs plain training only counts."""
+        self.epoch = epoch
+
+    def forward(self, batch: Batch, draw: Draw) -> Tensor:
+        """The scalar that this step minimises."""
+        losses = self.losses(self.model, batch, draw)
+        total = mean_of_given(losses, batch)
+        return total if self.penalty is None else total + self.penalty(self.model.channel)
+
+    def losses(self, model: Model, batch: Batch, draw: Draw, purpose: str = "latent") -> Tensor:
+        """One loss per example ``(B, ...)``, 0 where no label was given."""
+        given = batch.y >= 0
+        target = self._target(batch, torch.where(given, batch.y, 0), model.num_classes, draw)
+        losses = example_losses(
+            model,
+            model.latent(batch.x),
+            target,
+            self.loss,
+            row=batch.row,
+            annotators=batch.annotators,
+            generator=draw(purpose) if isinstance(model.head, heads.Diagonal | heads.LowRank) else None,
+        )
+        losses = torch.where(given, losses, 0.0)
+        if batch.row is None:
+            return losses
+        return losses.new_zeros(len(batch.x)).index_add(0, batch.row, losses)
+
+    def _target(self, batch: Batch, y: Tensor, num_classes: int, draw: Draw) -> Tensor:
+        if self.target is None:
+            return y
+        context: dict[str, Any] = {"x": batch.x, "positions": batch.positions}
+        if "generator" in self._wants:
+            context["generator"] = draw("target")
+        return self.target(y, num_classes, **{k: v for k, v in context.items() if k in self._wants})
+
+
+def mean_of_given(losses: Tensor, batch: Batch) -> Tensor:
+    """Mean of weight * loss over the examples (or pixels) that have a label; 0 if none has."""
+    losses = weighted(losses, batch)
+    if batch.row is not None:
+        return losses.sum() / len(losses)
+    return losses.sum() / (batch.y >= 0).sum().clamp(min=1)
+
+
+def weighted(losses: Tensor, batch: Batch) -> Tensor:
+    """Losses ``(B, ...)`` times the weights of their examples, where these have any."""
+    if batch.weight is None:
+        return losses
+    return losses * batch.weight.view(-1, *[1] * (losses.dim() - 1))
