@@ -1,4 +1,4 @@
-"""What noisy predictions say about the noise: the transition matrix from anchor points."""
+"""The transition matrix from anchor points: examples that surely belong to a class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import DubitoError
+from ..errors import DubitoError
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -1,0 +1,127 @@
+"""Cross-fitting: every example is judged by a model that never saw its label."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor
+
+from .._random import permutation
+from ..errors import DubitoError
+
+if TYPE_CHECKING:
+    from ..data import LabelledData
+
+Fitted = TypeVar("Fitted")
+
+
+def out_of_fold(
+    train: Callable[[LabelledData], Fitted],
+    data: LabelledData,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    predict: Callable[[Fitted, LabelledData], Tensor] | None = None,
+) -> Tensor:
+    """Log-probabilities of every example from a model that was trained without it.
+
+        log p_i = predict(train(data outside fold(i)), i)
+
+    The data is cut into folds with about the same share of each class (`fold_numbers`), `train` is called once per
+    fold on all the others, and `predict` on the examples left out. With several annotators whole items are left
+    out, with all their labels.
+
+    Shapes: the result is ``(N, ..., K)``, in the order of the data.
+
+    Arguments:
+        train: a function of the data to train on; what it returns is handed to `predict` and forgotten.
+        data: examples with observed labels.
+        folds: number of folds, 2 to N.
+        seed: keys which example is in which fold, and nothing else: seeds of training belong to `train`.
+        predict: ``predict(model, examples) -> log p (n, ..., K)``; by default the clean log-probabilities of the
+            `Model` that `train` returns.
+
+    Example:
+        >>> from dubito.data import LabelledData
+        >>> data = LabelledData(torch.zeros(6, 1), torch.tensor([0, 0, 0, 0, 1, 1]))
+        >>> shares = lambda part: torch.bincount(part.labels, minlength=2) / len(part)
+        >>> out_of_fold(shares, data, folds=2, predict=lambda p, part: p.log().expand(len(part), -1)).exp()[0]
+        tensor([0.6667, 0.3333])
+    """
+    data = _with_named_classes(data)
+    number = fold_numbers(data, folds=folds, seed=seed)
+    found: Tensor | None = None
+    for fold in range(folds):
+        inside = (number == fold).nonzero().flatten()
+        fitted = train(data.subset((number != fold).nonzero().flatten()))
+        held_out = data.subset(inside)
+        log_p = _model_log_probs(fitted, held_out) if predict is None else predict(fitted, held_out)
+        if len(log_p) != len(held_out):
+            raise DubitoError(
+                "predictions do not match the fold",
+                where=f"fold {fold}",
+                expected=len(held_out),
+                got=len(log_p),
+            )
+        if found is None:
+            found = log_p.new_empty(len(data), *log_p.shape[1:])
+        found[inside.to(found.device)] = log_p.to(found.device)
+    assert found is not None
+    return found
+
+
+def fold_numbers(data: LabelledData, *, folds: int = 5, seed: int = 0) -> Tensor:
+    """The fold of each example, 0 to folds - 1: a function of the labels and the seed.
+
+    Folds differ in size by at most one, and so do their counts of each class. Items with several labels are sorted
+    by their most frequent one; examples without a label and pictures with a label per pixel are dealt at random.
+
+    Example:
+        >>> from dubito.data import LabelledData
+        >>> data = LabelledData(torch.zeros(6, 1), torch.tensor([0, 0, 0, 1, 1, 1]))
+        >>> number = fold_numbers(data, folds=3)
+        >>> sorted(number[:3].tolist()), sorted(number[3:].tolist())
+        ([0, 1, 2], [0, 1, 2])
+    """
+    n = len(data)
+    if not 2 <= folds <= n:
+        raise DubitoError("no such number of folds", expected=f"2 to {n}, the number of examples", got=folds)
+    order = permutation(n, seed, purpose="folds", device=data.device)
+    # Classes one after the other, at random within each, dealt out in turn like cards.
+    order = order[torch.sort(_stratum(data)[order], stable=True).indices]
+    number = torch.empty(n, dtype=torch.int64, device=data.device)
+    number[order] = torch.arange(n, device=data.device) % folds
+    return number
+
+
+def _stratum(data: LabelledData) -> Tensor:
+    if data.crowd is not None:
+        item, _, label = data.crowd
+        votes = torch.zeros(len(data), max(data.num_classes, 1), device=data.device)
+        votes.index_put_((item, label), torch.ones_like(item, dtype=votes.dtype), accumulate=True)
+        return torch.where(votes.sum(-1) > 0, votes.argmax(-1), -1)
+    return data.labels if data.labels.dim() == 1 else torch.zeros_like(data.labels.flatten(1)[:, 0])
+
+
+def _with_named_classes(data: LabelledData) -> LabelledData:
+    """Without names the number of classes is read from the labels, and a fold may lack the last class."""
+    if data.classes:
+        return data
+    return dataclasses.replace(data, classes=tuple(str(k) for k in range(data.num_classes)))
+
+
+def _model_log_probs(model: object, data: LabelledData) -> Tensor:
+    from ..evaluate import predict
+    from ..model import Model
+
+    if not isinstance(model, Model):
+        raise DubitoError(
+            "out_of_fold cannot ask this model",
+            expected="a dubito Model",
+            got=type(model).__name__,
+            remedy="pass predict=, a function of the model and the examples",
+        )
+    return predict(model, data).log_p
