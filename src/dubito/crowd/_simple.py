@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from . import _glad, _rules
 from ._layout import Layout
 from .labels import CrowdLabels
 from .result import Aggregate, State
-from .vote import cells, majority_vote, shares, vote_counts
+from .vote import cells, majority_vote, pieces, shares, vote_counts
 
 
 def by_vote(crowd: CrowdLabels, name: str, seed: int, gold: Tensor | None) -> Aggregate:
@@ -21,13 +23,14 @@ def by_vote(crowd: CrowdLabels, name: str, seed: int, gold: Tensor | None) -> Ag
         counts[gold >= 0] = 0.0
         counts[gold >= 0, gold[gold >= 0]] = 1.0
     if name == "vote":
-        probabilities = torch.zeros_like(counts).scatter_(1, codes.unsqueeze(1), 1.0)
+        probabilities = counts.zero_().scatter_(1, codes.unsqueeze(1), 1.0)
     else:
         probabilities = shares(counts)
-    if name == "vote":
-        hit = codes.int().index_select(0, crowd.item) == crowd.label
-    else:
-        hit = probabilities.flatten().index_select(0, cells(crowd))
+    flat = probabilities.flatten()
+
+    def hit(part: slice) -> Tensor:
+        return flat.index_select(0, cells(crowd, part))
+
     return _one_number(crowd, codes, probabilities, hit, name, [], float("nan"), True, "none (a count)")
 
 
@@ -40,7 +43,7 @@ def by_glad(
         crowd,
         fit.posterior.argmax(1),
         fit.posterior,
-        fit.right,
+        lambda part: fit.right[part],
         "glad",
         fit.trace,
         fit.log_likelihood,
@@ -53,14 +56,14 @@ def _one_number(
     crowd: CrowdLabels,
     codes: Tensor,
     probabilities: Tensor,
-    hit: Tensor,
+    hit: Callable[[slice], Tensor],
     name: str,
     trace: list[float],
     log_likelihood: float,
     converged: bool,
     objective: str,
 ) -> Aggregate:
-    """An aggregate whose annotators have one number each: the mean of `hit` over their labels."""
+    """An aggregate whose annotators have one number each: the mean of `hit(labels)` over their labels."""
     R, K = crowd.num_annotators, crowd.num_classes
     n, right = _totals(crowd, hit)
     skill = torch.where(n > 0, right / n.clamp(min=1), right.sum() / n.sum().clamp(min=1))
@@ -95,14 +98,12 @@ def _one_number(
     )
 
 
-def _totals(crowd: CrowdLabels, hit: Tensor) -> tuple[Tensor, Tensor]:
+def _totals(crowd: CrowdLabels, hit: Callable[[slice], Tensor]) -> tuple[Tensor, Tensor]:
     """Labels per annotator, and the sum of `hit` over them."""
-    R = crowd.num_annotators
-    if hit.dtype == torch.bool:
-        # One count of (right, annotator) pairs gives both.
-        both = torch.bincount(
-            torch.where(hit, crowd.annotator + R, crowd.annotator), minlength=2 * R
-        ).double()
-        return both[:R] + both[R:], both[R:]
-    n = torch.bincount(crowd.annotator, minlength=R).double()
-    return n, torch.bincount(crowd.annotator, weights=hit.double(), minlength=R)
+    n = torch.zeros(crowd.num_annotators, dtype=torch.float64, device=crowd.item.device)
+    right = torch.zeros_like(n)
+    for part in pieces(len(crowd)):
+        who = crowd.annotator[part]
+        n += torch.bincount(who, minlength=len(n))
+        right += torch.bincount(who, weights=hit(part).double(), minlength=len(n))
+    return n, right

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -16,15 +18,26 @@ def vote_counts(crowd: CrowdLabels, dtype: torch.dtype = torch.float32) -> Tenso
         [[0.0, 2.0], [1.0, 0.0]]
     """
     counts = torch.zeros(crowd.num_items * crowd.num_classes, dtype=dtype, device=crowd.item.device)
-    one = torch.ones(len(crowd), dtype=dtype, device=counts.device)
-    return counts.index_add_(0, cells(crowd), one).view(crowd.num_items, crowd.num_classes)
+    one = torch.ones(min(len(crowd), PIECE), dtype=dtype, device=counts.device)
+    for part in pieces(len(crowd)):
+        place = cells(crowd, part)
+        counts.index_add_(0, place, one[: len(place)])
+    return counts.view(crowd.num_items, crowd.num_classes)
 
 
-def cells(crowd: CrowdLabels) -> Tensor:
+PIECE = 1 << 19  # rows at a time: temporaries stay in the cache, and no memory is fetched for them anew
+
+
+def pieces(length: int, size: int = PIECE) -> Iterator[slice]:
+    """Slices that cover ``range(length)``."""
+    return (slice(start, min(start + size, length)) for start in range(0, length, size))
+
+
+def cells(crowd: CrowdLabels, part: slice = slice(None)) -> Tensor:
     """Place of each label in a flattened ``(items, classes)`` table."""
     K = crowd.num_classes
-    item = crowd.item if crowd.num_items * K < 2**31 else crowd.item.long()
-    return item * K + crowd.label
+    item = crowd.item[part] if crowd.num_items * K < 2**31 else crowd.item[part].long()
+    return item * K + crowd.label[part]
 
 
 def majority_vote(
@@ -44,11 +57,14 @@ def majority_vote(
         (1, [False, True])
     """
     counts = vote_counts(crowd) if counts is None else counts
-    best, codes = counts.max(1)
-    rows = _ties(counts, best)
+    codes = torch.empty(crowd.num_items, dtype=torch.int64, device=counts.device)
+    several = [
+        _first_best(counts[part], codes[part]) + part.start for part in pieces(len(counts), PIECE // 8)
+    ]
+    rows = torch.cat(several) if several else codes[:0]
     generator = torch.Generator().manual_seed(seed)
     draws = torch.rand(crowd.num_items, generator=generator).to(counts.device)[rows]
-    among = counts[rows] == best[rows].unsqueeze(1)
+    among = counts[rows] == counts[rows].amax(1, keepdim=True)
     wanted = (draws * among.sum(1)).floor().clamp(max=crowd.num_classes - 1) + 1
     codes[rows] = (among.cumsum(1) == wanted.unsqueeze(1)).int().argmax(1)
     tied = torch.zeros(crowd.num_items, dtype=torch.bool, device=counts.device)
@@ -56,7 +72,10 @@ def majority_vote(
     return codes, tied
 
 
-def _ties(counts: Tensor, best: Tensor) -> Tensor:
+def _first_best(counts: Tensor, codes: Tensor) -> Tensor:
+    """Write the first class with the most labels into `codes`; return the rows where it is not the only one."""
+    best, first = counts.max(1)
+    codes.copy_(first)
     # A product with ones counts the maxima of a row several times faster than a sum over the short axis.
     maxima = (counts == best.unsqueeze(1)).float() @ torch.ones(counts.shape[1], device=counts.device)
     return (maxima > 1).nonzero().flatten()
