@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ._distributed import Ranks
 from ._random import permutation
 from .data import LabelledData
 from .errors import DubitoError, nearest
@@ -22,6 +23,9 @@ class Batch(NamedTuple):
     Shapes: positions ``(B,)``; x ``(B, ...)``; y ``(B, ...)``, or ``(M,)`` for a crowd with `row` ``(M,)``, the
     example of the batch that each label belongs to, and `annotators` ``(M,)``. A label of -1 was not given.
     `weight` ``(B,)``: how much each example counts, where the data says so.
+
+    With several processes a batch is this one's part of the step: `examples` and `given` (labels, or examples of a
+    crowd) count those of the whole step, and `ranks` brings the parts together.
     """
 
     positions: Tensor
@@ -30,6 +34,25 @@ class Batch(NamedTuple):
     row: Tensor | None = None
     annotators: Tensor | None = None
     weight: Tensor | None = None
+    complete: bool = False
+    examples: int | None = None
+    given: Tensor | int | None = None
+    ranks: Ranks = Ranks()
+
+    @property
+    def size(self) -> int:
+        """Examples of the whole step."""
+        return len(self.x) if self.examples is None else self.examples
+
+    @property
+    def divisor(self) -> Tensor | int:
+        """What a sum over labels is divided by: labels (or pixels) given in the whole step, or examples of a crowd.
+
+        At least 1, so that a step without labels has loss 0.
+        """
+        if self.given is not None:
+            return self.given
+        return self.size if self.row is not None else (self.y >= 0).sum().clamp(min=1)
 
 
 class Order:
@@ -53,7 +76,7 @@ class Order:
         self.n, self.size, self.batching, self.seed = n, min(batch_size or n, n), batching, seed
         if n == 0 or self.size < 1:
             raise DubitoError("nothing to train on", got=f"{n} examples in batches of {batch_size}")
-        self._cached: tuple[int, Tensor] | None = None
+        self._cached: dict[int, Tensor] = {}
 
     @property
     def steps_per_epoch(self) -> int:
@@ -84,21 +107,24 @@ class Order:
             here = self._permutation(epoch)[start : start + self.size]
             if len(here) == self.size:
                 return here
-            return torch.cat([here, permutation(self.n, self.seed, epoch + 1)[: self.size - len(here)]])
+            return torch.cat([here, self._permutation(epoch + 1)[: self.size - len(here)]])
         start = step % self.steps_per_epoch * self.size
         return self._permutation(self.epoch(step))[start : start + self.size]
 
     def _permutation(self, epoch: int) -> Tensor:
-        if self._cached is None or self._cached[0] != epoch:
-            self._cached = (epoch, permutation(self.n, self.seed, epoch))
-        return self._cached[1]
+        if epoch not in self._cached:
+            kept = {e: order for e, order in self._cached.items() if e == epoch - 1}
+            self._cached = {**kept, epoch: permutation(self.n, self.seed, epoch)}
+        return self._cached[epoch]
 
 
 class Batches:
     """Gathers batches of a data set; crowd labels are found through an index by item, built once."""
 
-    def __init__(self, data: LabelledData) -> None:
-        self.data = data
+    def __init__(self, data: LabelledData, ranks: Ranks = Ranks()) -> None:  # noqa: B008 - frozen
+        self.data, self.ranks = data, ranks
+        given = data.labels if data.crowd is None else data.crowd.label
+        self.complete = bool((given >= 0).all())
         self._sorted: tuple[Tensor, Tensor, Tensor] | None = None
         if data.crowd is not None:
             order = torch.sort(data.crowd.item, stable=True).indices
@@ -107,19 +133,28 @@ class Batches:
             self._sorted = order, starts, counts
 
     def __call__(self, positions: Tensor) -> Batch:
-        """The batch at these positions, normalised, on the data's device."""
-        positions = positions.to(self.data.device)
-        x = self.data.batch(positions)
-        weight = self.data.extra[WEIGHT][positions] if WEIGHT in self.data.extra else None
-        if self._sorted is None or self.data.crowd is None:
-            return Batch(positions, x, self.data.labels[positions], weight=weight)
+        """The batch at these positions (of the whole step), normalised, on the data's device."""
+        data, everyone = self.data, positions.to(self.data.device)
+        positions = self.ranks.share(everyone)
+        x = data.batch(positions)
+        weight = data.extra[WEIGHT][positions] if WEIGHT in data.extra else None
+        shared = {"weight": weight, "complete": self.complete, "examples": len(everyone), "ranks": self.ranks}
+        if self._sorted is None or data.crowd is None:
+            y = data.labels[positions]
+            return Batch(positions, x, y, given=self._given(everyone, y), **shared)  # type: ignore[arg-type]
         order, starts, counts = self._sorted
         many = counts[positions]
         row = torch.repeat_interleave(torch.arange(len(positions), device=positions.device), many)
         offset = torch.arange(len(row), device=row.device) - (many.cumsum(0) - many)[row]
         which = order[starts[positions][row] + offset]
-        labels, annotators = self.data.crowd.label[which], self.data.crowd.annotator[which]
-        return Batch(positions, x, labels, row, annotators, weight)
+        labels, annotators = data.crowd.label[which], data.crowd.annotator[which]
+        return Batch(positions, x, labels, row, annotators, given=len(everyone), **shared)  # type: ignore[arg-type]
+
+    def _given(self, everyone: Tensor, y: Tensor) -> Tensor | int:
+        if self.complete:
+            return max(1, len(everyone) * y.shape[1:].numel())
+        whole = y if self.ranks.alone else self.data.labels[everyone]
+        return (whole >= 0).sum().clamp(min=1)
 
     def all(self, size: int = 1024) -> Iterator[Batch]:
         """Every example once, in order."""

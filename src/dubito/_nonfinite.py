@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -16,10 +18,15 @@ class Watch:
     On the CPU a bad step is seen at once. On a GPU looking would stall the device, so an optimiser that can mask
     its update there (the fused ones, through `found_inf`) is told to, and the flags are read every hundred steps;
     once a step was bad all later ones are masked too, so that the weights are those before it.
+
+    Arguments:
+        clip: largest norm of the gradient, None for no limit.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-        self.optimizer = optimizer
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, device: torch.device, clip: float | None = None
+    ) -> None:
+        self.optimizer, self.clip = optimizer, clip
         fused = all(group.get("fused") for group in optimizer.param_groups)
         self.masked = device.type == "cuda" and fused
         self.first_bad = torch.tensor(-1, dtype=torch.int64, device=device)
@@ -27,23 +34,32 @@ class Watch:
 
     def step(self, total: Tensor, step: int, positions: Tensor) -> None:
         """Update the weights unless something is not finite."""
-        gradients = [
-            p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None
-        ]
-        norm = torch.nn.utils.get_total_norm(gradients) if gradients else total.new_zeros(())
-        bad = ~(total.detach().isfinite() & norm.isfinite())
-        self.recent.append((step, positions))
+        norm = self._norm()
         if not self.masked:
-            if bad:
+            if not (math.isfinite(total) and math.isfinite(norm)):
                 raise _error(step, positions)
             self.optimizer.step()
-            self.recent.clear()
             return
+        self.recent.append((step, positions))
+        bad = ~(total.isfinite() & norm.isfinite())
         self.first_bad = torch.where(bad & (self.first_bad < 0), step, self.first_bad)
         self.optimizer.found_inf = (self.first_bad >= 0).float()  # type: ignore[attr-defined]
         self.optimizer.step()
         if len(self.recent) >= REPORT_EVERY:
             self.report()
+
+    def _norm(self) -> Tensor:
+        """The norm of all gradients, which are scaled down where it is beyond the limit."""
+        parameters = [
+            p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
+        gradients = [_values(p.grad) for p in parameters if p.grad is not None]
+        if not gradients:
+            return self.first_bad.new_zeros((), dtype=torch.float32)
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
+        return norm
 
     def report(self) -> None:
         """Raise if a step since the last report was bad."""
@@ -53,6 +69,11 @@ class Watch:
         if first >= 0:
             raise _error(first, next(rows for step, rows in self.recent if step == first))
         self.recent.clear()
+
+
+def _values(gradient: Tensor) -> Tensor:
+    """The entries of a gradient, of a row-sparse one those that are there."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
 def _error(step: int, positions: Tensor) -> DubitoError:

@@ -12,57 +12,60 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from . import _files
+from ._distributed import Ranks
 from ._progress import Progress
 from .checkpoint import optimizer_tensors, restore_optimizer
 from .data import LabelledData
 from .model import Model
-from .runs import RunFolder
-from .signals import StopRequest, stop_on_signals
+from .runs import RunFolder, read_result
+from .signals import Stopped, StopRequest, stop_on_signals
 
 if TYPE_CHECKING:
     from .train import Run
 
 SCORE = "valid_accuracy"
+_ROWS = 256
 
 
 class Session:
     """One fit, with or without a folder.
 
     Without a folder it only keeps the history, the best weights and the progress bar. With one it also holds the
-    lock, appends records, saves and resumes, and turns SIGINT and SIGTERM into a checkpoint and an exit.
+    lock, appends records, saves and resumes, and turns SIGINT and SIGTERM into a checkpoint and an exit. Of several
+    processes only the first opens the folder; all of them stop together.
     """
 
     def __init__(
         self,
         out: str | Path | None,
-        options: Mapping[str, Any],
-        model: Model,
-        data: LabelledData,
+        config: Mapping[str, Any],
+        *,
         epochs: int,
         progress: bool | None,
+        ranks: Ranks,
+        device: torch.device,
     ) -> None:
+        self.ranks, self.device, self.saves = ranks, device, out is not None
+        self.folder = None if out is None else Path(out)
         self.run_folder: RunFolder | None = None
-        if out is not None:
-            config = {**options, "model": str(model), "data": describe(data)}
-            self.run_folder = RunFolder(out, config, seed=options["seed"])
-        self.progress = Progress(epochs, progress)
+        if out is not None and ranks.rank == 0:
+            self.run_folder = RunFolder(out, config, seed=config["seed"])
+        self.progress = Progress(epochs, progress if ranks.rank == 0 else False)
         self.stop: StopRequest | None = None
-        self.best: dict[str, torch.Tensor] | None = None
+        self.asked: int | None = None  # the signal that all processes know of
+        self.best: dict[str, Tensor] | None = None
         self.best_score, self.stale, self.finished, self.improved = -math.inf, 0, False, False
+        self.loss_sum, self.loss_steps = torch.zeros((), dtype=torch.float64, device=device), 0
         self._stack = ExitStack()
         self._since = time.monotonic()
-
-    @property
-    def folder(self) -> Path | None:
-        """Where the run lives on disk."""
-        return None if self.run_folder is None else self.run_folder.path
 
     def __enter__(self) -> Session:
         if self.run_folder is not None:
             self._stack.enter_context(self.run_folder)
+        if self.saves:
             self.stop = self._stack.enter_context(stop_on_signals())
         self._stack.enter_context(self.progress)
         return self
@@ -73,15 +76,12 @@ class Session:
         self._stack.close()
 
     def resume(
-        self,
-        run: Run,
-        trained: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        average: Model | None,
-        device: torch.device,
+        self, run: Run, trained: nn.Module, optimizer: torch.optim.Optimizer, average: Model | None
     ) -> int:
         """Take up the latest checkpoint, if there is one; returns the number of steps done."""
         found = None if self.run_folder is None else self.run_folder.resume()
+        if self.saves:
+            found = self.ranks.same_checkpoint(found, self.device)
         if found is None:
             return 0
         trained.load_state_dict(found.tensors["model"])
@@ -89,15 +89,30 @@ class Session:
         if average is not None:
             average.load_state_dict(found.tensors["ema"])
         if "best" in found.tensors:
-            self.best = {name: value.to(device) for name, value in found.tensors["best"].items()}
+            self.best = {name: value.to(self.device) for name, value in found.tensors["best"].items()}
         run.history, run.best_epoch = list(found.state["history"]), found.state["best_epoch"]
         self.best_score = found.state["best_score"] if run.best_epoch is not None else -math.inf
         self.stale, self.finished = found.state["stale"], found.state["finished"]
+        self.loss_sum.fill_(found.state["loss_sum"])
+        self.loss_steps = found.state["loss_steps"]
         return found.step
 
-    def record(self, run: Run, judged: Model, epoch: int, loss: float, scores: Mapping[str, float]) -> None:
+    @property
+    def signal(self) -> int | None:
+        """The signal that this process has received."""
+        return None if self.stop is None else self.stop.number
+
+    def observe(self, total: Tensor, asked: int | None) -> None:
+        """Take in the loss of a step, and the signal that the processes have agreed on."""
+        self.loss_sum += total
+        self.loss_steps += 1
+        self.asked = asked
+
+    def record(self, run: Run, judged: Model, epoch: int, scores: Mapping[str, float]) -> None:
         """One line of history; remembers the weights if the noisy validation accuracy is a new best."""
-        record = {"epoch": epoch, "loss": loss, **scores}
+        record = {"epoch": epoch, "loss": float(self.loss_sum) / max(1, self.loss_steps), **scores}
+        self.loss_sum.zero_()
+        self.loss_steps = 0
         run.history.append(record)
         if self.run_folder is not None:
             self.run_folder.log(**record)
@@ -110,13 +125,15 @@ class Session:
             self.stale += 1
         self.progress.update(record)
 
-    def stop_early(self, run: Run, patience: int | None) -> None:
+    def stop_early(self, patience: int | None) -> None:
         """Finish when the score has not improved for `patience` evaluations."""
         self.finished = patience is not None and self.stale >= patience
 
     def due(self, step: int, every: int | None) -> bool:
         """Whether to save between epochs: asked for by number, or because a signal asks to stop."""
-        return bool(self.stop) or (every is not None and step % every == 0)
+        if self.ranks.alone:
+            self.asked = self.signal
+        return self.asked is not None or (self.saves and every is not None and step % every == 0)
 
     def save(
         self,
@@ -127,38 +144,64 @@ class Session:
         average: Model | None,
     ) -> None:
         """Write a checkpoint; leave with status 130 or 143 if a signal asked for it."""
-        if self.run_folder is None:
-            return
-        moments, meta = optimizer_tensors(optimizer)
-        tensors = {"model": trained.state_dict(), "optimizer": moments}
-        if average is not None:
-            tensors["ema"] = average.state_dict()
-        if self.best is not None:
-            tensors["best"] = self.best
-        state = {
-            "optimizer": meta,
-            "history": run.history,
-            "best_epoch": run.best_epoch,
-            "best_score": self.best_score if run.best_epoch is not None else None,
-            "stale": self.stale,
-            "finished": self.finished,
-        }
-        self.run_folder.save(step, tensors, state, best=self.improved)
+        if self.run_folder is not None:
+            moments, meta = optimizer_tensors(optimizer)
+            tensors = {"model": trained.state_dict(), "optimizer": moments}
+            if average is not None:
+                tensors["ema"] = average.state_dict()
+            if self.best is not None:
+                tensors["best"] = self.best
+            state = {
+                "optimizer": meta,
+                "history": run.history,
+                "best_epoch": run.best_epoch,
+                "best_score": self.best_score if run.best_epoch is not None else None,
+                "stale": self.stale,
+                "finished": self.finished,
+                "loss_sum": float(self.loss_sum),
+                "loss_steps": self.loss_steps,
+            }
+            self.run_folder.save(step, tensors, state, best=self.improved)
         self.improved = False
-        if self.stop is not None:
-            self.stop.leave()
+        self.leave()
+
+    def leave(self) -> None:
+        """Raise `Stopped` if a signal asks for it: of several processes all at the same step."""
+        if self.saves and self.ranks.alone:
+            self.asked = self.signal
+        if self.asked is not None:
+            raise Stopped(self.asked)
 
     def select(self, run: Run, last: Model, rule: str) -> Model:
         """The model to hand out: the last one, or the one with the best validation accuracy."""
         if rule == "best" and self.best is not None:
             last.load_state_dict(self.best)
-        if self.run_folder is not None:
-            self.run_folder.finish({"history": run.history, "best_epoch": run.best_epoch})
+        if self.run_folder is not None and read_result(self.run_folder.path) is None:
+            result = {"history": run.history, "best_epoch": run.best_epoch, "steps": run.steps}
+            self.run_folder.finish({**result, "weights": digest(last.state_dict())})
+        self.ranks.wait()
+        self.leave()
         return last
 
 
-def describe(data: LabelledData) -> dict[str, Any]:
-    """What identifies a data set in a config: its size and the SHA-256 of its labels."""
-    labels = data.labels if data.crowd is None else torch.stack(list(data.crowd))
-    digest = _files.sha256(labels.cpu().contiguous().numpy().tobytes())
-    return {"name": data.name, "examples": len(data), "labels": digest}
+def digest(state: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of named tensors: their names, types, shapes and bytes."""
+    parts = []
+    for name in sorted(state):
+        value = state[name].detach().cpu().contiguous()
+        head = f"{name} {value.dtype} {tuple(value.shape)}\n".encode()
+        parts.append(head + value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return _files.sha256(b"".join(parts))
+
+
+def describe(data: LabelledData | None) -> dict[str, Any] | None:
+    """What identifies a data set in a config: its size, and the SHA-256 of its labels and of some of its inputs."""
+    if data is None:
+        return None
+    found = {"labels": data.labels, **data.extra}
+    if data.crowd is not None:
+        found["crowd"] = torch.stack(list(data.crowd))
+    if isinstance(data.inputs, Tensor):
+        rows = torch.linspace(0, max(0, len(data) - 1), min(_ROWS, len(data)), device=data.device).long()
+        found["inputs"] = data.gather(rows)
+    return {"name": data.name, "examples": len(data), "sha256": digest(found)}

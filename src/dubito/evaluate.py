@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ._batches import Batches
+from ._batches import Batch, Batches
+from ._distributed import Ranks
+from ._tensors import at_least_float32
 from .data import LabelledData
 from .model import Model
+
+ALONE = Ranks()
 
 
 class Predictions(NamedTuple):
@@ -26,36 +33,75 @@ class Predictions(NamedTuple):
 @torch.no_grad()
 def predict(model: Model, data: LabelledData, *, batch_size: int = 1024) -> Predictions:
     """log p(true class | x) of every example, in order, in evaluation mode; the model's mode is put back."""
-    was_training = model.training
-    model.eval()
-    try:
-        parts = [model(batch.x).float() for batch in Batches(data).all(batch_size)]
-    finally:
-        model.train(was_training)
+    with _judging(model):
+        parts = [at_least_float32(model(batch.x)) for batch in Batches(data).all(batch_size)]
     return Predictions(torch.cat(parts) if parts else torch.zeros(0, model.num_classes))
 
 
-def evaluate(model: Model, data: LabelledData, *, batch_size: int = 1024) -> dict[str, float]:
+@torch.no_grad()
+def evaluate(
+    model: Model, data: LabelledData, *, batch_size: int = 1024, ranks: Ranks = ALONE
+) -> dict[str, float]:
     """Accuracy and mean log-likelihood of the observed labels, and of the clean ones where they are known.
 
-    With several labels per example each given label counts once.
+    Accuracy is that of the most probable *true* class. The log-likelihood of an observed label is that after the
+    channel, where the model has one. With several labels per example each given label counts once. Batches are
+    summed one by one and added exactly, so that memory does not grow with the data and several processes (each
+    takes every so-manyth batch) find what one would.
     """
-    log_p = predict(model, data, batch_size=batch_size).log_p
-    found: dict[str, float] = {}
-    if data.crowd is not None:
-        found |= scores(log_p[data.crowd.item], data.crowd.label)
-    else:
-        found |= scores(log_p, data.labels)
+    batches = Batches(data)
+    parts = -(-len(data) // batch_size)
+    table = torch.zeros(parts, 6, dtype=torch.float64, device=data.device)
+    with _judging(model):
+        for i in range(ranks.rank, parts, ranks.size):
+            first = i * batch_size
+            positions = torch.arange(first, min(first + batch_size, len(data)), device=data.device)
+            batch = batches(positions)
+            log_p = model(batch.x)
+            per_label = log_p if batch.row is None else log_p[batch.row]
+            table[i, :3] = _tally(per_label, _observed(model, per_label, batch), batch.y)
+            if data.clean is not None:
+                table[i, 3:] = _tally(log_p, log_p, data.clean[positions])
+    sums = [math.fsum(column) for column in ranks.sum(table).T.tolist()]
+    found = _scores(*sums[:3])
     if data.clean is not None:
-        found |= {f"clean_{name}": value for name, value in scores(log_p, data.clean).items()}
+        found |= {f"clean_{name}": value for name, value in _scores(*sums[3:]).items()}
     return found
 
 
 def scores(log_p: Tensor, labels: Tensor) -> dict[str, float]:
-    """Accuracy and mean log-likelihood of the labels that are given (not -1)."""
+    """Accuracy and mean log-likelihood of the labels that are given (not negative); 0 and 0 if none is."""
+    return _scores(*_tally(log_p, log_p, labels).tolist())
+
+
+def _observed(model: Model, log_p: Tensor, batch: Batch) -> Tensor:
+    """log p of the observed label; labels of nobody in particular are taken at their word."""
+    if batch.annotators is None and getattr(model.channel, "per_annotator", False):
+        return log_p
+    return model.observed(log_p, batch.annotators)
+
+
+def _tally(log_p: Tensor, log_q: Tensor, labels: Tensor) -> Tensor:
+    """(labels given, right ones, sum of log-likelihoods) in float64."""
     given = labels >= 0
-    count = max(1, int(given.sum()))
     right = (log_p.argmax(-1) == labels) & given
-    picked = log_p.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    likelihood = torch.where(given, picked, 0.0).double().sum()
-    return {"accuracy": int(right.sum()) / count, "log_likelihood": float(likelihood) / count}
+    picked = log_q.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return torch.stack(
+        [given.sum().double(), right.sum().double(), torch.where(given, picked, 0.0).double().sum()]
+    )
+
+
+def _scores(count: float, right: float, likelihood: float) -> dict[str, float]:
+    return {"accuracy": right / max(1.0, count), "log_likelihood": likelihood / max(1.0, count)}
+
+
+@contextmanager
+def _judging(model: Model) -> Iterator[None]:
+    """In evaluation mode, every module back in its own mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

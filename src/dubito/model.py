@@ -39,8 +39,8 @@ class Model(nn.Module):
 
     Example:
         >>> model = Model(nn.Identity(), heads.Point(4, 3))
-        >>> model(torch.zeros(2, 4)).exp().sum(-1)
-        tensor([1., 1.], grad_fn=...)
+        >>> model(torch.zeros(2, 4)).exp().sum(-1).allclose(torch.ones(2))
+        True
     """
 
     def __init__(
@@ -118,7 +118,8 @@ class Model(nn.Module):
         """log p(observed label | x), given the annotator of each row where the channel has several."""
         if self.channel is None:
             return log_p
-        found: Tensor = self.channel(log_p) if annotators is None else self.channel(log_p, annotators)
+        several = annotators is not None and getattr(self.channel, "per_annotator", False)
+        found: Tensor = self.channel(log_p, annotators) if several else self.channel(log_p)
         return found
 
 

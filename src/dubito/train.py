@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from . import optim
+from . import _distributed, optim
+from ._admission import check_data, check_options, check_parameters, try_model
 from ._batches import Batches, Order
+from ._context import autocast, compiled, device_of, forked, update_average
+from ._context import deterministic as deterministically
 from ._nonfinite import Watch
-from ._random import generator, key
-from ._session import Session
+from ._random import generator
+from ._session import Session, describe
 from .data import LabelledData
 from .errors import DubitoError
 from .evaluate import evaluate
@@ -31,6 +35,9 @@ from .procedures import Plain, Target
 
 Optimizer = Callable[..., torch.optim.Optimizer]
 Schedule = Callable[[int, int], float]
+
+# What may change between two starts of one run.
+_NOT_THE_RUN = ("out", "progress", "checkpoint_every")
 
 
 @dataclass
@@ -71,7 +78,7 @@ def fit(
     clip: float | None = None,
     ema: float | None = None,
     amp: bool = False,
-    compile: bool = False,
+    compile: bool | str = False,
     seed: int = 0,
     device: str = "auto",
     deterministic: bool = False,
@@ -93,7 +100,8 @@ def fit(
         select: ``"last"`` keeps the final weights, ``"best"`` those with the best accuracy on `valid`.
         patience: stop after so many evaluations without a better accuracy on `valid`.
         clip: largest norm of the gradient. ema: decay of an average of the weights, which is then evaluated.
-        amp: bfloat16 where torch deems it safe. compile: run the step through torch.compile.
+        amp: bfloat16 where torch deems it safe. compile: backbone and head go through torch.compile; the name of a
+            backend, or True for the usual one.
         deterministic: refuse operations whose result depends on scheduling, for this call only.
         out: folder for config, metrics and checkpoints; a run that is there already goes on where it stopped.
         checkpoint_every: steps between checkpoints, besides one at the end of each epoch.
@@ -108,129 +116,97 @@ def fit(
         >>> [round(record["epoch"]) for record in run.history]
         [1, 2]
     """
-    options = {k: v for k, v in locals().items() if k not in ("model", "data", "valid", "out", "progress")}
-    _check(model, data, valid, select, patience)
-    where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    options = {k: v for k, v in locals().items() if k not in ("model", "data", "valid")}
+    check_options(options, valid is not None)
+    for name, part in (("data", data), ("valid", valid)):
+        if name == "data" or part is not None:
+            check_data(model, part, name, training=name == "data")  # type: ignore[arg-type]
+    where = device_of(device)
+    ranks = _distributed.ranks(where)
     started = time.monotonic()
     data, valid = data.to(where), None if valid is None else valid.to(where)
-    trained = procedure(model.to(where), loss=loss, target=target, penalty=penalty).to(where)
+    with forked(seed, 0, 0, where):
+        try_model(model.to(where), data, "data")
+    trained = procedure(model, loss=loss, target=target, penalty=penalty).to(where)
+    check_parameters(trained)
+    _distributed.check_module(trained, ranks)
+    ranks.same_start(trained)
     trained.begin(data)
     average = copy.deepcopy(trained.model) if ema is not None else None
-    opt = optimizer(trained.named_parameters())
+    opt = _optimizer(optimizer, trained)
     rates = [group["lr"] for group in opt.param_groups]
-    order, batches = Order(len(data), batch_size, batching, seed=seed), Batches(data)
+    order, batches = Order(len(data), batch_size, batching, seed=seed), Batches(data, ranks)
     steps = order.steps(epochs) if steps is None else steps
-    epochs = order.epoch(max(steps - 1, 0)) + 1
-    step_loss = torch.compile(trained) if compile else trained
-    watch = Watch(opt, where)
+    epochs = order.epoch(steps - 1) + 1
+    watch = Watch(opt, where, clip)
     run = Run(trained.model, trained)
+    config = {k: v for k, v in options.items() if k not in _NOT_THE_RUN}
+    config |= {"model": str(model), "data": describe(data), "valid": describe(valid)}
 
     with ExitStack() as stack:
-        stack.enter_context(_deterministic(deterministic))
-        session = stack.enter_context(Session(out, options, model, data, epochs, progress))
-        step = session.resume(run, trained, opt, average, where)
+        stack.enter_context(deterministically(deterministic, where))
+        stack.enter_context(compiled(trained, compile))
+        session = Session(out, config, epochs=epochs, progress=progress, ranks=ranks, device=where)
+        stack.enter_context(session)
+        step = session.resume(run, trained, opt, average)
+        trained.train()
         while step < steps and not session.finished:
             epoch = trained.epoch = order.epoch(step)
             if step == 0 or order.ends_epoch(step - 1):
                 trained.best = session.best
                 trained.begin_epoch(epoch, data)
-            trained.train()
-            for group, rate in zip(opt.param_groups, rates):
-                group["lr"] = rate if schedule is None else rate * schedule(step, steps)
+            if schedule is not None:
+                for group, rate in zip(opt.param_groups, rates):
+                    group["lr"] = rate * schedule(step, steps)
 
             positions = order.positions(step)
             batch = batches(positions)
             if augment is not None:
                 batch = batch._replace(x=augment(batch.x, seed=seed, epoch=epoch, index=batch.positions))
             opt.zero_grad(set_to_none=True)
-            with _forked(seed, step, where), _autocast(amp, where):
-                total = step_loss(batch, lambda purpose, s=step: generator(seed, s, purpose, device=where))
-            total.backward()
-            if clip is not None:
-                nn.utils.clip_grad_norm_(trained.parameters(), clip)
+            with forked(seed, step, ranks.rank, where):
+                with autocast(amp, where):
+                    total = trained(batch, partial(_draw, seed, step, ranks.rank, where))
+                total.backward()
+            total, asked = ranks.reduce(trained.parameters(), total, session.signal)
             watch.step(total, step, positions)
+            session.observe(total, asked)
             if average is not None and ema is not None:
-                _update_average(average, trained.model, ema)
+                update_average(average, trained.model, ema)
             step += 1
 
             if order.ends_epoch(step - 1) or step == steps:
                 watch.report()
-                if (order.epoch(step - 1) + 1) % evaluate_every == 0 or step == steps:
-                    judged = average if average is not None else trained.model
-                    session.record(
-                        run, judged, epoch + 1, float(total.detach()), evaluate_both(judged, data, valid)
-                    )
-                    session.stop_early(run, patience)
+                if (epoch + 1) % evaluate_every == 0 or step == steps:
+                    judged = trained.model if average is None else average
+                    session.record(run, judged, epoch + 1, _validation(judged, valid, ranks))
+                    session.stop_early(patience)
                 session.save(step, run, trained, opt, average)
             elif session.due(step, checkpoint_every):
                 watch.report()
                 session.save(step, run, trained, opt, average)
-        run.model = session.select(run, average if average is not None else trained.model, select)
-        run.steps, run.folder, run.seconds = step, session.folder, time.monotonic() - started
+        run.steps, run.folder = step, session.folder
+        run.model = session.select(run, trained.model if average is None else average, select)
+    run.seconds = time.monotonic() - started
     run.model.eval()
     return run
 
 
-def evaluate_both(model: Model, data: LabelledData, valid: LabelledData | None) -> Mapping[str, float]:
+def _validation(model: Model, valid: LabelledData | None, ranks: _distributed.Ranks) -> dict[str, float]:
     """Accuracy and log-likelihood of the observed labels on the validation set (and of clean ones if known)."""
-    return {} if valid is None else {f"valid_{name}": value for name, value in evaluate(model, valid).items()}
+    found = {} if valid is None else evaluate(model, valid, ranks=ranks)
+    return {f"valid_{name}": value for name, value in found.items()}
 
 
-def _check(
-    model: Model, data: LabelledData, valid: LabelledData | None, select: str, patience: int | None
-) -> None:
-    if select not in ("last", "best"):
-        raise DubitoError("unknown selection rule", expected="last or best", got=repr(select))
-    if valid is None and (select == "best" or patience is not None):
-        raise DubitoError("choosing an epoch needs validation data", remedy="pass valid=, or select='last'")
-    for name, part in (("data", data), ("valid", valid)):
-        if part is None:
-            continue
-        labels = part.labels if part.crowd is None else part.crowd.label
-        if labels.numel() and (int(labels.max()) >= model.num_classes or int(labels.min()) < -1):
-            bad = ((labels >= model.num_classes) | (labels < -1)).flatten().nonzero()[0].item()
-            raise DubitoError(
-                "label out of range",
-                where=f"{name}.labels[{bad}]",
-                expected=f"0 to {model.num_classes - 1}, or -1 for none",
-                got=int(labels.flatten()[int(bad)]),
-            )
-        inputs = part.inputs
-        if isinstance(inputs, Tensor) and inputs.is_floating_point() and not bool(inputs.isfinite().all()):
-            row = (~inputs.isfinite()).flatten(1).any(1).nonzero()[0].item()
-            raise DubitoError(
-                "inputs are not finite", where=f"{name}.inputs[{row}]", remedy="impute or drop them"
-            )
+def _draw(seed: int, step: int, rank: int, device: torch.device, purpose: str) -> torch.Generator:
+    """The generator of one purpose in one step; of several processes each has its own."""
+    return generator(seed, step, purpose if rank == 0 else f"{purpose} of process {rank}", device=device)
 
 
-@contextmanager
-def _forked(seed: int, step: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators for one step, for dropout that knows no other, and put them back after."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed((key("dropout") ^ (seed * 0x9E3779B97F4A7C15 + step)) & ((1 << 63) - 1))
-        yield
-
-
-def _autocast(amp: bool, device: torch.device) -> Any:
-    return torch.autocast(device.type, torch.bfloat16) if amp else nullcontext()
-
-
-@contextmanager
-def _deterministic(wanted: bool) -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(wanted or before)
+def _optimizer(make: Optimizer, trained: nn.Module) -> torch.optim.Optimizer:
     try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
-
-
-@torch.no_grad()
-def _update_average(average: Model, model: Model, decay: float) -> None:
-    """average <- decay * average + (1 - decay) * model, for parameters and floating buffers; others are copied."""
-    now = model.state_dict()
-    for name, value in average.state_dict().items():
-        if value.is_floating_point():
-            value.lerp_(now[name].to(value.dtype), 1 - decay)
-        else:
-            value.copy_(now[name])
+        return make(trained.named_parameters())
+    except DubitoError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise DubitoError("the optimiser refuses its settings", got=str(error)) from error

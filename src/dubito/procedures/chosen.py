@@ -11,6 +11,7 @@ from torch import Tensor
 from .. import weights
 from .._batches import Batch
 from .._random import generator
+from ..data import LabelledData
 from ..errors import DubitoError
 from ..model import Model
 from .plain import Draw, Plain, mean_of_given, weighted
@@ -38,15 +39,18 @@ class CoTeaching(Plain):
         self.rate, self.ramp = _noise_rate(rate), ramp
         self.twin = fresh(model)
 
+    def begin(self, data: LabelledData) -> None:
+        """One decision per example: pixels are refused."""
+        _refuse_pixels(data)
+
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """The sum of both networks' losses; no parameter is shared, so each gets its own gradient."""
         mine = self.losses(self.model, batch, draw, "latent")
         yours = self.losses(self.twin, batch, draw, "twin")
         forget = weights.forget_rate(self.epoch + 1, self.rate, self.ramp)
-        easy_mine = weights.small_loss(mine.detach(), forget)
-        easy_yours = weights.small_loss(yours.detach(), forget)
+        easy_mine, easy_yours = _easy(mine, batch, forget), _easy(yours, batch, forget)
         mine, yours = weighted(mine, batch), weighted(yours, batch)
-        return weights.mean_over_chosen(mine, easy_yours) + weights.mean_over_chosen(yours, easy_mine)
+        return _mean_over(mine, easy_yours, batch) + _mean_over(yours, easy_mine, batch)
 
 
 class SelfPaced(Plain):
@@ -80,11 +84,16 @@ class SelfPaced(Plain):
         self.rate, self.lambda2, self.burn_in, self.decay = _noise_rate(rate), lambda2, burn_in, decay
         self.register_buffer("threshold", torch.zeros(()))
 
+    def begin(self, data: LabelledData) -> None:
+        """One weight per example: pixels are refused."""
+        _refuse_pixels(data)
+
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
-        """Mean over the batch of weight * loss."""
+        """Mean over the batch of weight * loss; examples without a label are no part of the quantile."""
         losses = self.losses(self.model, batch, draw)
+        every, given = _of_the_step(losses, batch)
         counted, threshold = weights.mentornet(
-            losses.detach(),
+            every if given is None else every[given],
             self.threshold,
             quantile=1 - self.rate,
             lambda2=self.lambda2,
@@ -93,18 +102,61 @@ class SelfPaced(Plain):
             burn_in=self.burn_in,
         )
         self.threshold.copy_(threshold)
-        return mean_of_given(counted * losses, batch)
+        part = batch.ranks.part(_put(counted, given))
+        return mean_of_given(torch.where(part > 0, part * losses, 0.0), batch)
+
+
+def _of_the_step(losses: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    """Losses of the whole step without gradient, and which of its examples have a label (None: all)."""
+    every = batch.ranks.whole(losses.detach(), batch.size)
+    if batch.row is None and batch.complete:
+        return every, None
+    given = (batch.y >= 0).to(losses.dtype)
+    if batch.row is not None:
+        given = given.new_zeros(len(batch.x)).index_add(0, batch.row, given)
+    return every, batch.ranks.whole(given, batch.size) > 0
+
+
+def _put(chosen: Tensor, given: Tensor | None) -> Tensor:
+    """Weights of the examples that have a label at their places, 0 elsewhere."""
+    if given is None:
+        return chosen
+    found = chosen.new_zeros(len(given))
+    found[given] = chosen
+    return found
+
+
+def _easy(losses: Tensor, batch: Batch, forget: float) -> Tensor:
+    """1 for the small losses among all labelled examples of the step, 0 elsewhere."""
+    every, given = _of_the_step(losses, batch)
+    return _put(weights.small_loss(every if given is None else every[given], forget), given)
+
+
+def _mean_over(losses: Tensor, chosen: Tensor, batch: Batch) -> Tensor:
+    """This process's part of the mean over the chosen examples of the step."""
+    part = batch.ranks.part(chosen)
+    return torch.where(part > 0, losses, 0.0).sum() / chosen.sum().clamp(min=1.0)
+
+
+def _refuse_pixels(data: LabelledData) -> None:
+    if data.crowd is None and data.labels.dim() != 1:
+        raise DubitoError(
+            "this procedure chooses whole examples, so it takes one label per example or a crowd",
+            where=f"{data.name}.labels",
+            got=f"labels of shape {tuple(data.labels.shape)}",
+        )
 
 
 def fresh(model: Model) -> Model:
     """A copy of a model whose parameters are drawn anew, tensor by tensor, with the spread of the original.
 
-    Each weight tensor is permuted by a generator of its own: the same distribution, another start.
+    Each weight tensor is permuted by a generator of its own: the same distribution, another start. The channel
+    starts as it is: its matrices have a diagonal, which a permutation would scatter.
     """
     twin = copy.deepcopy(model)
     source = generator(0, 0, "twin")
     with torch.no_grad():
-        for parameter in twin.parameters():
+        for parameter in [*twin.backbone.parameters(), *twin.head.parameters()]:
             order = torch.randperm(parameter.numel(), generator=source).to(parameter.device)
             parameter.copy_(parameter.flatten()[order].view_as(parameter))
     return twin

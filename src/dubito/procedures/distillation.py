@@ -91,4 +91,4 @@ class Distillation(Plain):
             channel=self._channel,
             reduction="none",
         )
-        return weighted(losses, batch).mean()
+        return weighted(losses, batch).sum() / batch.size

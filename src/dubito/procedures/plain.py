@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import heads
 from .._batches import Batch
 from ..data import LabelledData
 from ..losses import nll
@@ -64,12 +63,13 @@ class Plain(nn.Module):
         """The scalar that this step minimises."""
         losses = self.losses(self.model, batch, draw)
         total = mean_of_given(losses, batch)
-        return total if self.penalty is None else total + self.penalty(self.model.channel)
+        # Of several processes each adds its share of the penalty.
+        return total if self.penalty is None else total + self.penalty(self.model.channel) / batch.ranks.size
 
     def losses(self, model: Model, batch: Batch, draw: Draw, purpose: str = "latent") -> Tensor:
         """One loss per example ``(B, ...)``, 0 where no label was given."""
-        given = batch.y >= 0
-        target = self._target(batch, torch.where(given, batch.y, 0), model.num_classes, draw)
+        y = batch.y if batch.complete else batch.y.clamp(min=0)
+        target = self._target(batch, y, model.num_classes, draw)
         losses = example_losses(
             model,
             model.latent(batch.x),
@@ -77,9 +77,10 @@ class Plain(nn.Module):
             self.loss,
             row=batch.row,
             annotators=batch.annotators,
-            generator=draw(purpose) if isinstance(model.head, heads.Diagonal | heads.LowRank) else None,
+            generator=draw(purpose) if getattr(model.head, "noisy", False) else None,
         )
-        losses = torch.where(given, losses, 0.0)
+        if not batch.complete:
+            losses = torch.where(batch.y >= 0, losses, 0.0)
         if batch.row is None:
             return losses
         return losses.new_zeros(len(batch.x)).index_add(0, batch.row, losses)
@@ -95,10 +96,7 @@ class Plain(nn.Module):
 
 def mean_of_given(losses: Tensor, batch: Batch) -> Tensor:
     """Mean of weight * loss over the examples (or pixels) that have a label; 0 if none has."""
-    losses = weighted(losses, batch)
-    if batch.row is not None:
-        return losses.sum() / len(losses)
-    return losses.sum() / (batch.y >= 0).sum().clamp(min=1)
+    return weighted(losses, batch).sum() / batch.divisor
 
 
 def weighted(losses: Tensor, batch: Batch) -> Tensor:

@@ -1,0 +1,223 @@
+"""What is refused before the first step: options, labels, inputs, weights, annotators, models that do not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ._batches import BATCHINGS, WEIGHT, Batches
+from .data import IGNORED, NONE_GIVEN, LabelledData
+from .errors import DubitoError, nearest
+from .model import Model
+
+_CHUNK = 1 << 16
+
+
+def check_options(options: Mapping[str, Any], has_valid: bool) -> None:
+    """Refuse options that mean nothing."""
+    for name in ("epochs", "evaluate_every"):
+        _count(name, options[name], least=1)
+    for name in ("steps", "batch_size", "patience", "checkpoint_every"):
+        if options[name] is not None:
+            _count(name, options[name], least=1)
+    _count("seed", options["seed"], least=0)
+    if options["batching"] not in BATCHINGS:
+        name = str(options["batching"])
+        raise DubitoError("unknown batching", got=repr(name), remedy=nearest(name, BATCHINGS))
+    if options["select"] not in ("last", "best"):
+        raise DubitoError("unknown selection rule", expected="last or best", got=repr(options["select"]))
+    if not has_valid and (options["select"] == "best" or options["patience"] is not None):
+        raise DubitoError("choosing an epoch needs validation data", remedy="pass valid=, or select='last'")
+    clip, ema = options["clip"], options["ema"]
+    if clip is not None and not (isinstance(clip, (int, float)) and 0 < clip < math.inf):
+        raise DubitoError("clip is the largest norm of the gradient", expected="a number above 0", got=clip)
+    if ema is not None and not (isinstance(ema, (int, float)) and 0 <= ema < 1):
+        raise DubitoError("ema is the decay of averaged weights", expected="at least 0, below 1", got=ema)
+
+
+def _count(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise DubitoError(f"{name} must be a whole number", expected=f"at least {least}", got=repr(value))
+
+
+def check_data(model: Model, data: LabelledData, name: str, training: bool) -> None:
+    """Refuse labels, inputs and weights that cannot be trained on (`training`) or scored."""
+    if not isinstance(model, Model):
+        raise DubitoError("not a model", expected="dubito.Model(backbone, head)", got=type(model).__name__)
+    if not isinstance(data, LabelledData):
+        raise DubitoError(
+            f"{name} is not a labelled set",
+            expected="dubito.data.LabelledData",
+            got=type(data).__name__,
+            remedy="use LabelledData(inputs, labels), or a reader of dubito.data",
+        )
+    if len(data) == 0:
+        raise DubitoError("there is nothing to learn from", where=name, got="0 examples")
+    classes = model.num_classes
+    check_labels(data.labels, classes, f"{name}.labels")
+    if data.clean is not None:
+        check_labels(data.clean, classes, f"{name}.clean")
+    if data.crowd is not None:
+        _check_crowd(model, data, name)
+    elif training and getattr(model.channel, "per_annotator", False):
+        raise DubitoError(
+            "the channel has a matrix per annotator, but the labels are nobody's in particular",
+            where=name,
+            remedy="give LabelledData crowd=Triplets(item, annotator, label), or use LearnedTransition",
+        )
+    given = data.labels if data.crowd is None else data.crowd.label
+    if training and not bool((given >= 0).any()):
+        raise DubitoError("no example has a label", where=f"{name}.labels", got="-1 or -100 everywhere")
+    _check_inputs(data, name)
+    if WEIGHT in data.extra:
+        _check_weights(data.extra[WEIGHT], len(data), f"{name}.extra[{WEIGHT!r}]", training)
+
+
+def check_labels(labels: Tensor, classes: int, where: str) -> None:
+    """Refuse labels that are not whole numbers from 0 to classes - 1, -1 (none given) or -100 (void)."""
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
+        raise DubitoError(
+            "labels must be whole numbers", where=where, expected="torch.int64", got=_kind(labels)
+        )
+    if labels.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise DubitoError(
+            "labels must be whole numbers", where=where, expected="torch.int64", got=labels.dtype
+        )
+    bad = (labels >= classes) | ((labels < 0) & (labels != NONE_GIVEN) & (labels != IGNORED))
+    if bad.any():
+        place = bad.nonzero()[0].tolist()
+        raise DubitoError(
+            "label out of range",
+            where=f"{where}[{', '.join(map(str, place))}]",
+            expected=f"0 to {classes - 1}, or -1 for none",
+            got=int(labels[tuple(place)]),
+            remedy="map labels to class numbers, or give the head more classes",
+        )
+
+
+def _check_crowd(model: Model, data: LabelledData, name: str) -> None:
+    crowd = data.crowd
+    assert crowd is not None
+    lengths = {len(part) for part in crowd}
+    if len(lengths) != 1 or any(part.dim() != 1 for part in crowd):
+        raise DubitoError(
+            "item, annotator and label must be vectors of one length",
+            where=f"{name}.crowd",
+            got=", ".join(str(tuple(part.shape)) for part in crowd),
+        )
+    check_labels(crowd.label, model.num_classes, f"{name}.crowd.label")
+    per = getattr(model.channel, "per_annotator", False)
+    people = int(model.channel.num_annotators) if per else None  # type: ignore[union-attr, arg-type]
+    for part, values, limit in (("item", crowd.item, len(data)), ("annotator", crowd.annotator, people)):
+        where = f"{name}.crowd.{part}"
+        if values.dtype != torch.int64:
+            raise DubitoError(f"{part} numbers must be torch.int64", where=where, got=values.dtype)
+        bad = (values < 0) if limit is None else (values < 0) | (values >= limit)
+        if bad.any():
+            place = int(bad.nonzero()[0])
+            expected = "0 or more" if limit is None else f"0 to {limit - 1}"
+            raise DubitoError(
+                f"unknown {part}", where=f"{where}[{place}]", expected=expected, got=int(values[place])
+            )
+
+
+def _check_inputs(data: LabelledData, name: str) -> None:
+    if data.rows is not None and len(data.rows):
+        low, high = int(data.rows.min()), int(data.rows.max())
+        if low < 0 or high >= len(data.inputs):
+            raise DubitoError(
+                "rows point outside the inputs",
+                where=f"{name}.rows",
+                expected=f"0 to {len(data.inputs) - 1}",
+                got=low if low < 0 else high,
+            )
+    if data.std is not None and not all(s > 0 for s in data.std):
+        raise DubitoError("a standard deviation must be above 0", where=f"{name}.std", got=data.std)
+    inputs = data.inputs
+    if not isinstance(inputs, Tensor):
+        return  # decoded when they are read: what is not finite then is told with its row
+    if inputs.is_complex() or inputs.dim() < 2:
+        raise DubitoError(
+            "inputs must be real, one row per example",
+            where=f"{name}.inputs",
+            expected="(N, features) or (N, channels, height, width)",
+            got=_kind(inputs),
+        )
+    if not inputs.is_floating_point():
+        return
+    for start in range(0, len(data), _CHUNK):
+        part = data.gather(torch.arange(start, min(start + _CHUNK, len(data)), device=data.device))
+        if not bool(part.isfinite().all()):
+            row = start + int((~part.isfinite()).flatten(1).any(1).nonzero()[0])
+            raise DubitoError(
+                "inputs are not finite",
+                where=f"{name}.inputs, example {row}",
+                expected="numbers",
+                got="nan or infinity",
+                remedy="impute them or drop the row",
+            )
+
+
+def _check_weights(weight: Tensor, n: int, where: str, training: bool) -> None:
+    if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.shape != (n,):
+        raise DubitoError(
+            "weights must be one real number per example", where=where, expected=f"({n},)", got=_kind(weight)
+        )
+    bad = ~(weight.isfinite() & (weight >= 0))
+    if bad.any():
+        place = int(bad.nonzero()[0])
+        raise DubitoError(
+            "a weight must be a number of at least 0", where=f"{where}[{place}]", got=float(weight[place])
+        )
+    if training and not bool((weight > 0).any()):
+        raise DubitoError("all weights are 0, so there is nothing to learn from", where=where)
+
+
+@torch.no_grad()
+def try_model(model: Model, data: LabelledData, name: str) -> None:
+    """Send the first examples through the model, so that what does not fit is told before anything is trained."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        batch = Batches(data)(torch.arange(min(2, len(data))))
+        shape = tuple(model(batch.x).shape)
+    except DubitoError:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise DubitoError(
+            "the model cannot read these inputs",
+            where=f"{name}.inputs",
+            got=f"{_kind(data.gather(torch.zeros(1, dtype=torch.int64)))} per example: "
+            f"{str(error).splitlines()[0][:200]}",
+            remedy="choose a backbone that takes this shape",
+        ) from error
+    finally:
+        for module, training in modes:
+            module.training = training
+    labels = tuple(data.labels[: len(batch.x)].shape) if data.crowd is None else (len(batch.x),)
+    if shape != (*labels, model.num_classes):
+        raise DubitoError(
+            "the model's predictions do not fit the labels",
+            where=f"{name}.labels",
+            expected=f"predictions of shape {(*labels, model.num_classes)}",
+            got=shape,
+        )
+
+
+def check_parameters(module: nn.Module) -> None:
+    """Refuse a module without trainable parameters, and weights that are not finite to begin with."""
+    if not any(p.requires_grad for p in module.parameters()):
+        raise DubitoError("the model has no parameter to train", remedy="set requires_grad on some of them")
+    for name, value in module.named_parameters():
+        if not bool(value.isfinite().all()):
+            raise DubitoError("the weights are not finite to begin with", where=name)
+
+
+def _kind(value: Any) -> str:
+    return (
+        f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    )

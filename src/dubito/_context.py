@@ -1,0 +1,111 @@
+"""What surrounds a step of training: the device, forked randomness, precision, compilation, averaged weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from ._random import key
+from .errors import DubitoError
+from .model import Model
+
+_WORD = (1 << 63) - 1
+
+
+def device_of(name: str) -> torch.device:
+    """The device to train on; "auto" is the GPU if there is one (of several processes each its own)."""
+    if name == "auto":
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", torch.cuda.current_device())))
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        raise DubitoError(
+            "this device cannot be used here",
+            expected="auto, cpu or a GPU that torch sees",
+            got=f"{name!r} ({str(error).splitlines()[0][:100]})",
+        ) from None
+    return device
+
+
+@contextmanager
+def forked(seed: int, step: int, rank: int, device: torch.device) -> Iterator[None]:
+    """Seed the default generators for one step, for dropout that knows no other, and put them back after."""
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        torch.cuda.init()
+        generators.append(torch.cuda.default_generators[device.index or 0])
+    before = [generator.get_state() for generator in generators]
+    word = key("dropout") ^ (seed * 0x9E3779B97F4A7C15 + step) ^ (rank * 0xBF58476D1CE4E5B9)
+    for generator in generators:
+        generator.manual_seed(word & _WORD)
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, before):
+            generator.set_state(state)
+
+
+def autocast(wanted: bool, device: torch.device) -> Any:
+    """bfloat16 where torch deems it safe, if wanted."""
+    return torch.autocast(device.type, torch.bfloat16) if wanted else nullcontext()
+
+
+@contextmanager
+def deterministic(wanted: bool, device: torch.device) -> Iterator[None]:
+    """Refuse operations whose result depends on scheduling, and put every setting back after."""
+    if not wanted:
+        yield
+        return
+    cudnn = torch.backends.cudnn
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    flags, workspace = (cudnn.deterministic, cudnn.benchmark), os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    try:
+        if device.type == "cuda" and workspace is None:
+            os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        torch.use_deterministic_algorithms(True)
+        cudnn.deterministic, cudnn.benchmark = True, False
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        cudnn.deterministic, cudnn.benchmark = flags
+        if device.type == "cuda" and workspace is None:
+            os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+
+
+@contextmanager
+def compiled(module: nn.Module, backend: bool | str) -> Iterator[None]:
+    """Backbone and head of every model inside go through torch.compile, until the block is left."""
+    if not backend:
+        yield
+        return
+    models = [part for part in module.modules() if isinstance(part, Model)]
+    for model in models:
+        through = torch.compile(model.latent, backend="inductor" if backend is True else backend)
+        model.__dict__["latent"] = through  # in front of the method, for this instance alone
+    try:
+        yield
+    finally:
+        for model in models:
+            del model.__dict__["latent"]
+
+
+@torch.no_grad()
+def update_average(average: Model, model: Model, decay: float) -> None:
+    """average <- decay * average + (1 - decay) * model, for parameters and floating buffers; others are copied."""
+    now = model.state_dict()
+    for name, value in average.state_dict().items():
+        if value.is_floating_point():
+            value.lerp_(now[name].to(value.dtype), 1 - decay)
+        else:
+            value.copy_(now[name])
