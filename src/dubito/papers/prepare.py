@@ -17,19 +17,26 @@ from .._random import generator
 from ..backbones import build
 from ..data import LabelledData, augment, load, with_noise
 from ..errors import DubitoError, nearest
-from ..methods import METHODS, Method
+from ..methods import METHODS, Method, Stages, parse
 from ..model import Model
+from . import crowds, planar
 from .configs import Config
 
 # Names used in the papers' tables for variants of one method.
 VARIANTS = {"het-tau": "het", "het-full": "het"}
-NOT_PARAMETERS = {"transition", "percentile", "teacher", "student"}
+NOT_PARAMETERS = {"transition", "percentile", "teacher", "student", "alpha"}
+# Smoothing has an alpha of its own; for corrections it names a matrix.
+OWN_ALPHA = ("smooth",)
+HUMAN = {"aggregate": "aggre"}  # names of label sets in the papers -> in the published file
+CROWD_METHODS = ("trace", "no-trace", "gem", "mbem", "wdn", "oracle")
 
 _CIFAR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}  # as in the released code
 NORMALISATIONS: dict[str, dict[str, Any]] = {
     "unit": {"mean": None, "std": None},
     "none": {"mean": None, "std": None},
     "cifar10": _CIFAR,
+    "imagenet": {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},
+    "clothing1m": {"mean": (0.6959, 0.6537, 0.6371), "std": (0.3113, 0.3192, 0.3214)},
 }
 AUGMENTATIONS: dict[str, Callable[..., Tensor] | None] = {
     "none": None,
@@ -54,29 +61,62 @@ def _read(name: str, split: str, root: str | None) -> LabelledData:
 def parts(config: Config, *, root: str | os.PathLike[str] | None = None) -> Parts:
     """Load, cut and corrupt the data of a run. Training, validation and test noise are drawn apart."""
     place = None if root is None else os.fspath(root)
-    pool = _labelled(config, _read(_images(config.data), "train", place), place)
-    test = _read(_images(config.data), "test", place)
-    if config.pool:
-        pool = pool.subset(torch.arange(config.pool))
-    count = config.train or len(pool) - config.validation
-    train, valid = pool.split(count, config.validation, seed=config.seed)
-    if config.test:
-        test = test.subset(torch.arange(config.test))
+    train, valid, test = _clean_parts(config, place)
     T = transition(config, train.num_classes)
+    exact: Any = config.exact or False
     if T is not None:
-        exact: Any = config.exact or False
         train = with_noise(train, T, config.seed, "train", exact)
-        if config.noisy_validation:
+        if valid is not None and config.noisy_validation:
             valid = with_noise(valid, T, config.seed, "validation", exact)
         if config.noisy_test:
             test = with_noise(test, T, config.seed, "test", exact)
-    return Parts(*(_normalised(config, p) for p in (train, valid if config.validation else None, test)))  # type: ignore[arg-type]
+    elif config.annotators:
+        train = crowds.annotated(config, train, "train")
+        valid = None if valid is None else crowds.annotated(config, valid, "validation")
+    elif train.crowd is not None:
+        train = crowds.voted(config, train)
+    return Parts(
+        _normalised(config, train), None if valid is None else _normalised(config, valid), _normalised(config, test)
+    )  # fmt: skip
+
+
+def _clean_parts(config: Config, root: str | None) -> Parts:
+    """Training, validation and test examples before any noise is added."""
+    if config.data in planar.SETS:
+        count = config.train + config.validation
+        pool = planar.points(config.data, count, config.seed, "train")
+        test = planar.points(config.data, config.test or planar.TEST_SIZE, config.seed, "test")
+    else:
+        pool = _labelled(config, _read(_images(config.data), "train", root), root)
+        test = _read(_images(config.data), "test", root)
+    if config.pool:
+        kept = min(config.pool, len(pool)) if config.size == "smoke" else config.pool
+        pool = pool.subset(torch.arange(kept))
+    if config.own_validation:
+        valid = _read(config.data, "valid", root)
+        train = pool if not config.train else pool.split(min(config.train, len(pool)), seed=config.seed)[0]
+        valid = valid.subset(torch.arange(min(config.validation, len(valid)))) if config.validation else valid
+    else:
+        count = config.train or len(pool) - config.validation
+        train, valid = pool.split(count, config.validation, seed=config.seed, groups=_groups(config, pool))
+    if config.test:
+        test = test.subset(
+            torch.arange(min(config.test, len(test)) if config.size == "smoke" else config.test)
+        )
+    return Parts(train, valid if len(valid) else None, test)
+
+
+def _groups(config: Config, pool: LabelledData) -> Tensor | None:
+    """Crops of one photograph stay on one side of the split, where sizes need not be exact."""
+    return None if config.train else pool.extra.get("source_number")
 
 
 def transition(config: Config, num_classes: int) -> Tensor | None:
     """The matrix of a config's synthetic noise; None without noise or where the labels are noisy by themselves."""
-    if config.noise in ("none", "natural"):
+    if config.noise in ("none", "natural") or config.annotators:
         return None
+    if config.noise == "one_sided":
+        return noise.flip_map(num_classes, {0: 1}, config.rate)
     if config.noise == "asymmetric":
         return noise.asymmetric(config.matrix, config.rate)
     if config.noise == "class_dependent":
@@ -94,30 +134,79 @@ def transition(config: Config, num_classes: int) -> Tensor | None:
 def method_of(config: Config) -> tuple[Method, dict[str, Any]]:
     """The method of a config and the parameters of its stages."""
     name = VARIANTS.get(config.method, config.method)
+    dropped = NOT_PARAMETERS - {"alpha"} if name in OWN_ALPHA else NOT_PARAMETERS
+    if ".py:" in name:
+        return parse(name)[0], dict(config.params)
+    params = {k: v for k, v in config.params if k not in dropped}
     if name not in METHODS:
+        if name in CROWD_METHODS:
+            raise DubitoError(
+                "this method trains on several annotators, which this runner cannot", got=repr(name)
+            )
         raise DubitoError("no such method", got=repr(config.method), remedy=nearest(config.method, METHODS))
-    params = {k: v for k, v in config.params if k not in NOT_PARAMETERS}
     if name == "het":
         params["integration"] = "mc" if config.samples else "auto"
         params["samples"] = config.samples or 1000
     return METHODS[name], params
 
 
-def model(config: Config, shape: tuple[int, ...], num_classes: int, **given: Any) -> Model:
-    """The untrained model of a run, initialised by its seed. `given` are estimated parameters (a transition)."""
+def stages(config: Config, **given: Any) -> Stages:
+    """The stages of a config's method. `given` are estimated parameters: a transition matrix, a noise rate."""
     method, params = method_of(config)
-    stages = method.build(**params, **given)
+    return method.build(**params, **given)
+
+
+class TwoCounts(Model):
+    """A model that draws `eval_samples` in evaluation mode and `samples` in training."""
+
+    def __init__(self, *stages: Any, eval_samples: int, **options: Any) -> None:
+        self._counts = {True: 0, False: eval_samples}
+        super().__init__(*stages, **options)
+
+    @property
+    def samples(self) -> int:
+        """Draws per example in the present mode."""
+        return self._counts[self.training]
+
+    @samples.setter
+    def samples(self, value: int) -> None:
+        self._counts[True] = value
+
+
+def model(config: Config, shape: tuple[int, ...], num_classes: int, *, role: str = "", **given: Any) -> Model:
+    """The untrained model of a run, initialised by its seed.
+
+    Arguments:
+        role: tells networks of one run apart, which then start from weights of their own.
+        given: as in `stages`.
+    """
+    made = stages(config, **given)
+    options = dict(config.network_options)
+    if config.pretrained:
+        options["pretrained"] = True
     backbone = build(
         config.network,
         shape,
         init=config.init,
-        generator=generator(config.seed, 0, "backbone"),
-        **dict(config.network_options),
+        generator=generator(config.seed, 0, f"backbone{role}"),
+        **options,
     )
     width: int = backbone.out_features  # type: ignore[assignment]
-    head = stages.head(width, num_classes, generator=generator(config.seed, 0, "head"), init=config.head_init)
-    channel = None if stages.channel is None else stages.channel(num_classes)
-    return Model(backbone, head, channel=channel, **stages.model)
+    head = made.head(
+        width, num_classes, generator=generator(config.seed, 0, f"head{role}"), init=config.head_init
+    )
+    channel = None if made.channel is None else made.channel(num_classes)
+    if config.samples and config.eval_samples not in (0, config.samples):
+        return TwoCounts(backbone, head, channel=channel, eval_samples=config.eval_samples, **made.model)
+    return Model(backbone, head, channel=channel, **made.model)
+
+
+def augmentation(config: Config) -> Callable[..., Tensor] | None:
+    """What happens to training images, None for nothing."""
+    if config.augment not in AUGMENTATIONS:
+        known = nearest(config.augment, AUGMENTATIONS)
+        raise DubitoError("no such augmentation on this path", got=repr(config.augment), remedy=known)
+    return AUGMENTATIONS[config.augment]
 
 
 def optimizer(config: Config) -> Callable[..., torch.optim.Optimizer]:
@@ -142,20 +231,17 @@ def schedule(config: Config, steps: int) -> Callable[[int, int], float] | None:
 
 
 def _images(data: str) -> str:
-    return {"cifar10n": "cifar10", "cifar100n": "cifar100", "svhn": "svhn_crops"}.get(data, data)
+    return {"cifar10n": "cifar10", "cifar100n": "cifar100"}.get(data, data)
 
 
 def _labelled(config: Config, images: LabelledData, root: str | None) -> LabelledData:
     """Human labels on the images they belong to, the published ones kept for scoring."""
     if config.data not in ("cifar10n", "cifar100n"):
         return images
-    human = load(config.data, "train", root=root).extra[config.labels]
-    return dataclasses.replace(images, labels=human, clean=images.labels)
+    return load(config.data, "train", root=root, labels=HUMAN.get(config.labels, config.labels))
 
 
-def _normalised(config: Config, part: LabelledData | None) -> LabelledData | None:
-    if part is None:
-        return None
+def _normalised(config: Config, part: LabelledData) -> LabelledData:
     known = NORMALISATIONS
     if config.normalise not in known:
         raise DubitoError(

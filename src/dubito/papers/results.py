@@ -164,7 +164,7 @@ def _each(paths: Iterable[Path]) -> Iterator[Result]:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".json":
             content = parse_json(text, str(path))
-            # A folder may hold other JSON (a summary, a list of failures).
+            # A folder may hold other JSON: a summary, a list of failures, a benchmark.
             if isinstance(content, dict) and "config" in content and "metrics" in content:
                 yield Result.from_json(content, str(path))
             continue
@@ -174,4 +174,6 @@ def _each(paths: Iterable[Path]) -> Iterator[Result]:
                 _LOG.warning("%s ends in the middle of a line; the last result is left out", path)
             elif row.strip():
                 where = f"{path}:{number}"
-                yield Result.from_json(parse_json(row, where), where)
+                content = parse_json(row, where)
+                if not isinstance(content, dict) or "config" in content or "metrics" in content:
+                    yield Result.from_json(content, where)

@@ -1,0 +1,279 @@
+"""One run of a paper: from its config to a result, by the plain training loop.
+
+    result = run(config, out="runs")
+
+The result goes to ``OUT/paper/item/ID.json``; a run that has one is not repeated. While it trains, its lock and
+checkpoints lie in ``OUT/.runs/ID``, so that a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import _lock
+from .._json import parse_json
+from ..errors import DubitoError
+from ..estimate import anchor_transition
+from ..evaluate import predict
+from ..model import Model
+from ..noise import resample
+from ..procedures import Distillation, Plain
+from ..train import Run, fit
+from . import prepare, records
+from ._curves import WithCurves
+from .configs import Config, run_id
+from .prepare import Parts
+from .results import Result, finished, path_of, write_result
+
+RUNS = ".runs"
+Path_ = str | os.PathLike[str]
+
+
+class Trained(NamedTuple):
+    """A trained run before it is scored: its model and data on the device, and what its first stage found."""
+
+    model: Model
+    parts: Parts
+    run: Run
+    found: dict[str, Any]
+
+
+def run(
+    config: Config, *, root: Path_ | None = None, out: Path_ | None = None, device: str = "auto"
+) -> Result:
+    """Train and score one config.
+
+    Arguments:
+        root: a folder of data to look into first, as in `dubito.data.load`.
+        out: where results and checkpoints go; None keeps nothing. One process at a time works on a run.
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        the result, read back if the run is finished.
+    """
+    if out is None:
+        return _result(config, trained(config, root=root, device=device), device)
+    if (done := load(config, out)) is not None:
+        return done
+    folder = folder_of(config, out)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = _lock.acquire(folder)
+    try:
+        if (done := load(config, out)) is not None:
+            return done
+        result = _result(config, trained(config, root=root, out=folder, device=device), device)
+        write_result(result, Path(out))
+        clean(folder)
+        return result
+    finally:
+        _lock.release(lock)
+
+
+def folder_of(config: Config, out: Path_) -> Path:
+    """The working folder of a run: the first 16 digits of its id, among the runs under `out`."""
+    return Path(out) / RUNS / run_id(config)[:16]
+
+
+def load(config: Config, out: Path_) -> Result | None:
+    """The result of a finished run, or None."""
+    path = path_of(Path(out), config)
+    if not path.is_file():
+        return None
+    return Result.from_json(parse_json(path.read_text(encoding="utf-8"), str(path)), str(path))
+
+
+def clean(folder: Path) -> None:
+    """Remove checkpoints and notes of a finished run; the lock stays."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != _lock.NAME:
+            entry.unlink(missing_ok=True)
+
+
+def trained(
+    config: Config, *, root: Path_ | None = None, out: Path | None = None, device: str = "auto"
+) -> Trained:
+    """Data, first stage and training of one config; `out` is the run's own folder."""
+    where = _device(device)
+    parts = prepare.parts(config, root=root)
+    parts = Parts(*(None if p is None else p.to(where) for p in parts))  # type: ignore[arg-type]
+    given, found, wrapped = _first_stage(config, parts, out, device)
+    stages = prepare.stages(config, **given)
+    procedure = wrapped or stages.procedure
+    if "curves" in config.record and procedure is Plain and config.epochs:
+        procedure = partial(WithCurves, epochs=config.epochs)
+    done = _fit(config, parts, given, out and out / "fit", device, procedure=procedure)
+    if isinstance(done.procedure, WithCurves):
+        found = {**found, "curves": done.procedure.finished(parts.train)}
+    return Trained(done.model, parts, done, found)
+
+
+def _fit(
+    config: Config,
+    parts: Parts,
+    given: dict[str, Any],
+    out: Path | None,
+    device: str,
+    *,
+    procedure: Callable[..., Plain] = Plain,
+    role: str = "",
+) -> Run:
+    shape = tuple(parts.train.batch(torch.zeros(1, dtype=torch.int64, device=parts.train.device)).shape[1:])
+    model = prepare.model(config, shape, parts.train.num_classes, role=role, **given)
+    stages = prepare.stages(config, **given)
+    count = len(parts.train)
+    steps = config.steps or -(-count * config.epochs // min(config.batch or count, count))
+    return fit(
+        model,
+        parts.train,
+        valid=parts.valid,
+        loss=stages.loss,
+        target=stages.target,
+        penalty=stages.penalty,
+        procedure=procedure,
+        optimizer=prepare.optimizer(config),
+        schedule=prepare.schedule(config, steps),
+        steps=steps,
+        batch_size=config.batch or None,
+        batching="stream",
+        augment=prepare.augmentation(config),
+        select=config.selection,
+        patience=config.patience or None,
+        seed=config.seed,
+        device=device,
+        out=out,
+        evaluate_every=_every(config, steps, count),
+        progress=False,
+    )
+
+
+def _every(config: Config, steps: int, count: int) -> int:
+    """Epochs between evaluations: each one where they decide or are drawn, else ten in all."""
+    if config.selection == "best" or config.patience or "curves" in config.record:
+        return 1
+    return max(1, (config.epochs or steps * config.batch // count) // 10)
+
+
+class Stage(NamedTuple):
+    """What a first stage hands on: parameters of the method, entries of the history, another procedure."""
+
+    given: dict[str, Any]
+    found: dict[str, Any]
+    procedure: Callable[..., Plain] | None = None
+
+
+def _first_stage(config: Config, parts: Parts, out: Path | None, device: str) -> Stage:
+    """What a method needs before it can be trained."""
+    if config.method in ("coteaching", "mentornet"):
+        rate = noise_rate(parts)
+        return Stage({"rate": rate}, {"noise_rate": rate})
+    if config.method == "distill":
+        return _taught(config, parts, out, device)
+    if config.method not in ("forward", "backward"):
+        return Stage({}, {})
+    if config.param("transition") == "estimated":
+        T = _estimated(config, parts, out, device)
+    else:
+        T = resample(parts.train.num_classes, float(config.param("alpha", 0.0) or 0.0))
+    return Stage({"transition": T}, {"transition": T.tolist()})
+
+
+def noise_rate(parts: Parts) -> float:
+    """The realised share of wrong training labels."""
+    train = parts.train
+    return 0.0 if train.clean is None else float((train.labels != train.clean).double().mean())
+
+
+def _plain(config: Config, method: str = "ce", **params: Any) -> Config:
+    """The run of a first stage: the same data, network and schedule with another method."""
+    return dataclasses.replace(config, method=method, params=tuple(params.items()), reading=(), record=())
+
+
+def _estimated(config: Config, parts: Parts, out: Path | None, device: str) -> Tensor:
+    """T read from the training inputs by a plainly trained network, in evaluation mode and without augmentation."""
+    done = _fit(_plain(config), parts, {}, out and out / "first", device)
+    p = predict(done.model, parts.train).log_p.double().exp().cpu()
+    at = "percentile" if dict(config.reading).get("example") == "at percentile" else "below"
+    percentile = float(config.param("percentile", 100.0) or 100.0)
+    if percentile == 100.0:
+        at = "percentile"
+    return anchor_transition(p / p.sum(-1, keepdim=True), percentile=percentile, at=at)  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass
+class Taught:
+    """A procedure by its description; the teacher stands beside it, known by the run that made it."""
+
+    teacher_run: str
+    temperature: float
+    smoothing: float
+    correction: float
+
+    def with_teacher(self, teacher: Model) -> Taught:
+        """Set the trained teacher, which is no part of the description."""
+        self.teacher = teacher
+        return self
+
+    def __call__(self, model: Model, **stages: Any) -> Plain:
+        """The student's procedure."""
+        return Distillation(
+            model,
+            teacher=self.teacher,
+            temperature=self.temperature,
+            smoothing=self.smoothing,
+            correction=self.correction,
+            **stages,
+        )
+
+
+def _taught(config: Config, parts: Parts, out: Path | None, device: str) -> Stage:
+    """Train the teacher; smoothing or correction by alpha acts on its training or on the student's."""
+    alpha, how = float(config.param("alpha", 0.0) or 0.0), str(config.param("teacher", "plain"))
+    params = {} if how == "plain" else {"alpha": alpha}
+    teacher = _plain(config, {"plain": "ce"}.get(how, how), **params)
+    given = _first_stage(teacher, parts, None, device).given
+    done = _fit(teacher, parts, given, out and out / "first", device, role="/teacher", procedure=Plain)
+    student = str(config.param("student", "plain"))
+    described = Taught(
+        run_id(teacher),
+        float(config.param("temperature", 2.0) or 2.0),
+        alpha if student == "smooth" else 0.0,
+        alpha if student == "forward" else 0.0,
+    )
+    scored = records.scored(teacher, done.model, parts)
+    return Stage({}, {"teacher_test_accuracy": scored["test_accuracy"]}, described.with_teacher(done.model))
+
+
+def _result(config: Config, done: Trained, device: str) -> Result:
+    started = time.monotonic()
+    numbers = records.scored(config, done.model, done.parts)
+    analyses, more = records.analysed(config, done.model, done.parts)
+    history = {**_course(done.run), **done.found, **analyses}
+    name = torch.cuda.get_device_name() if _device(device).type == "cuda" else ""
+    seconds = done.run.seconds + time.monotonic() - started
+    return finished(config, {**numbers, **more}, seconds, history=history, hardware=name)
+
+
+def _course(run: Run) -> dict[str, Any]:
+    """Epochs, losses and validation scores as lists; at most a hundred points of a long run."""
+    kept = run.history[:: max(1, len(run.history) // 100)]
+    names = dict.fromkeys(key for record in kept for key in record)
+    course = {name.replace("valid_", "validation_"): [r.get(name) for r in kept] for name in names}
+    return {**course, "best_epoch": run.best_epoch, "steps": run.steps}
+
+
+def _device(name: str) -> torch.device:
+    if name not in ("auto", "cpu") and not name.startswith("cuda"):
+        raise DubitoError("unknown device", expected="auto, cpu or cuda", got=repr(name))
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
