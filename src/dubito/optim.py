@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .errors import DubitoError
+
 Named = Iterable[tuple[str, nn.Parameter]]
+DECAYS = ("all", "matrices")
 
 
 def adam(
@@ -61,6 +64,8 @@ def lars(
 
 def groups(parameters: Named, weight_decay: float, decay: str) -> list[dict[str, Any]]:
     """Parameter groups with weight decay on all parameters, or on those with two or more axes ("matrices")."""
+    if decay not in DECAYS:
+        raise DubitoError("unknown rule for weight decay", expected=" or ".join(DECAYS), got=repr(decay))
     named = [(name, p) for name, p in parameters if p.requires_grad]
     if decay == "all":
         return [{"params": [p for _, p in named], "weight_decay": weight_decay}]
