@@ -2,47 +2,127 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from ..errors import DubitoError, nearest
+from .all_classes import all_classes
 from .border import Latent, as_latent
-from .noise import bank_blocks, check_kind, fresh_seed, power_of_two, random_blocks, sobol_bank
-from .sampled import average_blocks
+from .noise import check_kind, fresh_seed
+from .report import Report
+from .sampling import by_mc, by_qmc, check_sampling, standard_error
 
-METHODS = ("auto", "mc", "qmc")
+METHODS = ("auto", "quadrature", "qmc", "mc")
+_LOOSE = 3e-3  # from this tolerance on, a few hundred quasi-random points are cheaper than the panels
+_FEW, _MANY = 256, 8192
 
 
 def expected_log_softmax(
     mean: Tensor,
-    scale: Tensor,
+    scale: Tensor | float,
     *,
     factors: Tensor | None = None,
     temperature: float | Tensor = 1.0,
     method: str = "auto",
     samples: int = 1000,
     generator: torch.Generator | None = None,
+    tol: float = 1e-4,
     noise: str = "normal",
+    floor: float = 0.0,
+    dim: int = -1,
+    report: Callable[[Report], object] | None = None,
 ) -> Tensor:
-    """Log of the expected tempered softmax of a Gaussian latent."""
+    """Log of the expected tempered softmax of a Gaussian latent, all classes.
+
+        log p_c = log E[ softmax(u / tau)_c ],   u = mean + scale * e + factors @ z,   e and z standard normal
+
+    Shapes: mean and scale (..., K), factors (..., K, R), temperature a number or (..., 1); the result is (..., K).
+
+    The tolerance is absolute, of the probabilities. Where the likelihood of one observed class is wanted, and right
+    where it is tiny, use `expected_softmax_nll`.
+
+    Arguments:
+        mean, scale: location and standard deviation of each latent logit; scale may be 0.
+        factors: the low-rank part of the noise.
+        temperature: tau >= 0; a tensor can be learned. At 0 the probability of being the largest.
+        method: "quadrature" (deterministic; without factors), "qmc" (scrambled Sobol points shared by all rows),
+            "mc" (random draws, as the papers do), or "auto": quadrature where it applies, else as many
+            quasi-random points as `tol` asks for.
+        samples: how many draws "mc" and "qmc" take ("qmc": raised to a power of two).
+        generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
+        tol: absolute error to reach; what was reached is in the report.
+        noise: distribution of e: "normal", "logistic" or "gumbel"; the last two by "mc" and "qmc".
+        floor: probabilities below it are raised to it (parity with other code; kills their gradient).
+        dim: the class axis.
+        report: called with a `Report` that says which method was taken, why, and its error (`reports.append`, say).
+
+    Reference:
+        collier2020 eq. 2, eq. 3, eq. 5, eq. 6, eq. 7
+
+    Example:
+        >>> mean, scale = torch.tensor([1.0, 0.0, -0.5]), torch.tensor([0.5, 1.0, 2.0])
+        >>> expected_log_softmax(mean, scale).exp()
+        tensor([0.5239, 0.2394, 0.2367])
+        >>> expected_log_softmax(mean, scale, temperature=0.0).exp()
+        tensor([0.6335, 0.1492, 0.2173])
+    """
     if method not in METHODS:
         raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
     check_kind(noise)
-    latent = as_latent(mean, scale, factors, temperature)
-    if method == "qmc":
-        return by_qmc(latent, samples, fresh_seed(generator), noise)
-    return by_mc(latent, samples, fresh_seed(generator), noise)
+    latent = as_latent(mean, scale, factors, temperature, dim)
+    chosen, reason = choose(method, latent, noise, tol)
+    seed = fresh_seed(generator)
+    error: Tensor | None = None
+    points = 0
+    if chosen == "quadrature":
+        log_p, error = _by_quadrature(latent, tol)
+    else:
+        check_sampling(chosen, samples)
+        points = _enough(latent, tol, seed, noise) if method == "auto" else samples
+        settings = (latent, points, seed, noise)
+        log_p = by_qmc(*settings) if chosen == "qmc" else by_mc(*settings)
+        if report is not None:
+            error = standard_error(chosen, *settings).amax(-1)
+    if report is not None:
+        report(Report(chosen, reason, points, error, tol))
+    if floor > 0:
+        log_p = log_p.clamp(min=torch.tensor(floor).log().item())
+    return log_p.movedim(-1, dim)
 
 
-def by_mc(latent: Latent, samples: int, seed: int, noise: str) -> Tensor:
-    """Monte Carlo in fixed blocks, each drawn again in the backward pass."""
-    mean, rank = latent.mean.detach(), latent.rank
-    return average_blocks(*latent, lambda: random_blocks(mean, rank, samples, seed, noise), samples)
+def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, str]:
+    """The method for all classes and the reason for it."""
+    if method in ("mc", "qmc"):
+        return method, "as asked"
+    if noise != "normal" or latent.factors is not None:
+        what = f"{noise} noise" if noise != "normal" else "a latent with factors"
+        if method == "quadrature":
+            raise DubitoError(f"no quadrature for all classes with {what}", remedy='use method="qmc"')
+        return "qmc", f"{what} has no one-dimensional form"
+    if method == "auto" and tol >= _LOOSE:
+        return "qmc", f"cheaper for a tolerance of {tol:g}"
+    return "quadrature", "independent classes: one integral over the value of the largest"
 
 
-def by_qmc(latent: Latent, samples: int, seed: int, noise: str) -> Tensor:
-    """Scrambled Sobol points shared by all rows; `samples` is raised to a power of two."""
-    count = power_of_two(samples)
-    mean = latent.mean
-    bank, factor_bank = sobol_bank(count, mean.shape[-1], latent.rank, seed, noise, mean.device, mean.dtype)
-    return average_blocks(*latent, lambda: bank_blocks(bank, factor_bank, mean.dim() - 1), count)
+def _by_quadrature(latent: Latent, tol: float) -> tuple[Tensor, Tensor]:
+    shape, classes = latent.mean.shape, latent.mean.shape[-1]
+    flat = (
+        latent.mean.reshape(-1, classes),
+        latent.scale.reshape(-1, classes),
+        latent.temperature.reshape(-1, 1),
+    )
+    log_p, error = all_classes(*flat, tol)
+    return log_p.reshape(shape), error.reshape(shape[:-1])
+
+
+def _enough(latent: Latent, tol: float, seed: int, noise: str) -> int:
+    """How many quasi-random points reach `tol` on the worst row, at most `_MANY`."""
+    samples = _FEW
+    while samples < _MANY:
+        error = standard_error("qmc", latent, samples, seed, noise)
+        if error.numel() == 0 or float(error.max()) <= tol:
+            break
+        samples *= 2
+    return samples

@@ -1,0 +1,119 @@
+"""The expected sigmoid of a Gaussian: one latent, one dimension, to rounding error."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .border import as_latent
+from .gumbel_normal import normal_hazard
+
+_NODES = 128
+_LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def expected_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: float | Tensor = 1.0) -> Tensor:
+    """E[ sigmoid((mean + scale e) / tau) ], e standard normal; at tau = 0 it is Phi(mean / scale).
+
+    Shapes: mean, scale and temperature broadcast; the result has their shape.
+
+    Arguments:
+        mean, scale: location and standard deviation of the latent; scale may be 0.
+        temperature: tau >= 0; with scale 0 too the limit is a step, 1/2 at mean 0, with zero gradient.
+
+    Reference:
+        collier2020 eq. 8
+
+    Example:
+        >>> expected_sigmoid(torch.tensor([0.5, 0.5]), 1.5, temperature=torch.tensor([1.0, 0.0]))
+        tensor([0.5876, 0.6306])
+    """
+    return expected_log_sigmoid(mean, scale, temperature=temperature).exp()
+
+
+def expected_log_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: float | Tensor = 1.0) -> Tensor:
+    """log E[ sigmoid((mean + scale e) / tau) ], precise where the probability is 1e-300; pass -mean for the other class.
+
+    Shapes and arguments: as for `expected_sigmoid`.
+
+    Reference:
+        collier2020 eq. 8
+
+    Example:
+        >>> expected_log_sigmoid(torch.tensor([-60.0, 60.0]), 1.0)
+        tensor([-5.9500e+01, -1.4437e-26])
+    """
+    tau = torch.as_tensor(temperature, device=mean.device)
+    shape = torch.broadcast_shapes(mean.shape, torch.as_tensor(scale).shape, tau.shape)  # type: ignore[no-untyped-call]
+    one = mean.expand(shape).unsqueeze(-1)
+    latent = as_latent(
+        one,
+        torch.as_tensor(scale, device=mean.device).expand(shape).unsqueeze(-1),
+        None,
+        tau.expand(shape).unsqueeze(-1),
+    )
+    return _log_expected(*(x.squeeze(-1) for x in (latent.mean, latent.scale, latent.temperature)))
+
+
+def _log_expected(mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
+    """Over the Gaussian where scale <= tau, over a logistic variable elsewhere, from the small side of 1/2."""
+    upper = _log_small(-mean.abs(), scale, tau)
+    other = torch.log1p(-upper.exp())
+    return torch.where(mean > 0, other, upper)
+
+
+def _log_small(mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
+    gaussian = scale <= tau
+    step = (scale == 0) & (tau == 0)
+    safe_tau = torch.where(gaussian & (tau > 0), tau, 1.0)
+    safe_scale = torch.where(gaussian, 1.0, scale)
+    over_e = _over_normal(torch.where(gaussian, mean, 0.0), torch.where(gaussian, scale, 0.0), safe_tau)
+    over_l = _over_logistic(torch.where(gaussian, 0.0, mean), safe_scale, torch.where(gaussian, 0.0, tau))
+    limit = torch.where(mean == 0, -math.log(2.0), -math.inf).detach()
+    return torch.where(step, limit, torch.where(gaussian, over_e, over_l))
+
+
+def _over_normal(mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
+    """log of the integral of phi(e) sigmoid((mean + scale e)/tau): its mode is between 0 and scale/tau <= 1."""
+    e = torch.linspace(-9.0, 10.0, _NODES, dtype=mean.dtype, device=mean.device)
+    terms = F.logsigmoid((mean.unsqueeze(-1) + scale.unsqueeze(-1) * e) / tau.unsqueeze(-1)) - e * e / 2
+    return torch.logsumexp(terms, -1) + math.log(19.0 / (_NODES - 1)) - _LOG_ROOT_2PI
+
+
+def _over_logistic(mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
+    """log of the integral of Phi((mean + tau l)/scale) times the logistic density of l, around its mode."""
+    with torch.no_grad():
+        low, high = _logistic_window(mean.double(), scale.double(), tau.double())
+        steps = torch.linspace(0.0, 1.0, _NODES, dtype=torch.float64, device=mean.device)
+        nodes = (low.unsqueeze(-1) + (high - low).unsqueeze(-1) * steps).to(mean.dtype)
+        step = ((high - low) / (_NODES - 1)).to(mean.dtype)
+    return torch.logsumexp(_logistic_terms(nodes, mean, scale, tau), -1) + step.log()
+
+
+def _logistic_terms(nodes: Tensor, mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
+    z = (mean.unsqueeze(-1) + tau.unsqueeze(-1) * nodes) / scale.unsqueeze(-1)
+    return torch.special.log_ndtr(z) + F.logsigmoid(nodes) + F.logsigmoid(-nodes)
+
+
+def _logistic_window(mean: Tensor, scale: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+    """The mode by bisection, then on each side where the terms have dropped by 40 nats."""
+    low = torch.full_like(mean, -2.0)
+    high = (-mean / tau.clamp(min=1e-30)).clamp(max=1e6) + 10
+    for _ in range(50):
+        middle = (low + high) / 2
+        rising = tau / scale * normal_hazard((mean + tau * middle) / scale) > torch.tanh(middle / 2)
+        low, high = torch.where(rising, middle, low), torch.where(rising, high, middle)
+    mode = (low + high) / 2
+    aim = _logistic_terms(mode.unsqueeze(-1), mean, scale, tau).squeeze(-1) - 40
+    ends = []
+    for sign in (-1.0, 1.0):
+        inner, outer = torch.zeros_like(mode), torch.full_like(mode, 1000.0)
+        for _ in range(20):
+            middle = (inner + outer) / 2
+            inside = _logistic_terms((mode + sign * middle).unsqueeze(-1), mean, scale, tau).squeeze(-1) > aim
+            inner, outer = torch.where(inside, middle, inner), torch.where(inside, outer, middle)
+        ends.append(mode + sign * outer)
+    return ends[0], ends[1]

@@ -1,0 +1,219 @@
+"""log p_y = log of the integral of f_y(t) prod_{k != y} F_k(t), with its gradient and its error.
+
+Let v be the signed square root of the drop below the mode, so that the integrand is exp(-v^2) dt/dv. What the search
+knows (curvature at the mode; place, drop and slope at both ends) fixes a smooth approximate map
+
+    t(v) = mode + v exp(q(v)),    q a polynomial of degree 4,
+
+under which the trapezoid rule in v converges with a dozen or two of nodes. The difference to every other node tells
+its error. Rows it does not suit (scales of very different size) go on to tanh-sinh nodes between the mode, the shoulders
+and the ends, doubled until the tolerance is met.
+
+Gradients need only first derivatives of log F_k: with r_k = d log F_k / dt, R = sum_{k != y} r_k and < > the average
+over nodes, d log p / d theta_k = < d log F_k / d theta_k > for a rival k, and, integrating by parts, for the target
+d log p / d theta_y = -< (R / r_y) d log F_y / d theta_y >.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .gumbel_normal import EULER, ROOT_C, deep, far
+from .rows import Rows
+from .search import Support
+from .table import DEEP, FAR, X_MAX, lookup
+
+_TINY = 1e-30
+_CHANGE = 2e-3  # of a gradient when the step is halved; what is left then is about its power of 1.5
+_EARLIER = 4
+_NOTHING = 1e-8  # gradients below this, relative to 1 / width, need not settle
+
+
+class Answer(NamedTuple):
+    """Per row: log p, its estimated error, whether the gradients have settled too, and d log p in mean, scale (B, K)
+    and temperature (B, 1)."""
+
+    log_p: Tensor
+    error: Tensor
+    settled: Tensor
+    d_mean: Tensor
+    d_scale: Tensor
+    d_temperature: Tensor
+
+
+class Nodes(NamedTuple):
+    """Offsets from the mode and logarithms of weights, (B, N); `spoilt` marks rows with an unusable map."""
+
+    offset: Tensor
+    log_weight: Tensor
+    spoilt: Tensor
+
+
+def laplace_nodes(support: Support, count: int) -> Nodes:
+    """An odd number of nodes, equally spaced in v."""
+    low, high = -support.root[:, :1], support.root[:, 1:]
+    at_mode = 0.5 * (2 / support.bend).log()
+    sides = torch.cat([low, high], 1)
+    ratio = (support.reach / sides.abs()).log()
+    # t' = 2 v / slope and t' / (t - mode) = 1 / v + q'
+    slope = support.slope.abs() * support.reach
+    tangent = (2 * sides.abs() / slope.clamp(min=1e-30) - 1 / sides.abs()) * sides.sign()
+    # q = q(0) + v p(v) with p the cubic through its values and slopes at both ends
+    p = (ratio - at_mode) / sides
+    p_slope = (tangent - p) / sides
+    length = high - low
+    s = torch.linspace(0, 1, count, dtype=low.dtype, device=low.device)
+    v = low + length * s
+    rise = p[:, 1:] - p[:, :1]
+    first, last = length * p_slope[:, :1], length * p_slope[:, 1:]
+    c2, c3 = 3 * rise - 2 * first - last, first + last - 2 * rise
+    cubic = p[:, :1] + s * (first + s * (c2 + s * c3))
+    d_cubic = (first + s * (2 * c2 + 3 * s * c3)) / length
+    stretch = at_mode + v * cubic
+    growth = 1 + v * (cubic + v * d_cubic)
+    spoilt = (growth < 0.05).any(-1) | (growth > 50).any(-1) | ~torch.isfinite(stretch).all(-1)
+    log_weight = stretch + growth.clamp(min=0.05).log() + (length / (count - 1)).log()
+    return Nodes(v * stretch.exp(), log_weight, spoilt)
+
+
+def tanh_sinh_nodes(support: Support, shoulder: Tensor, count: int) -> Nodes:
+    """`count` + 1 nodes on each of four pieces (end, shoulder, mode, shoulder, end), thickening towards all five."""
+    k = torch.linspace(-3.2, 3.2, count + 1, dtype=shoulder.dtype, device=shoulder.device)
+    g = math.pi * k.sinh()
+    share = torch.sigmoid(g)
+    log_weight = (k.cosh() * (6.4 / count * math.pi)).log() + F.logsigmoid(g) + F.logsigmoid(-g)
+    shoulder = torch.minimum(shoulder, support.reach)
+    rest = (support.reach - shoulder).clamp(min=1e-30)
+    sign = torch.tensor([-1.0, 1.0], dtype=share.dtype, device=share.device)
+    # (B, 4): where the pieces start, seen from the mode, and their signed lengths
+    begin = torch.cat([torch.zeros_like(shoulder), shoulder * sign], 1)
+    length = torch.cat([shoulder * sign, rest * sign], 1)
+    offset = begin.unsqueeze(1) + length.unsqueeze(1) * share[:, None]
+    weight = length.abs().log().unsqueeze(1) + log_weight[:, None]
+    return Nodes(offset.flatten(1), weight.flatten(1), torch.zeros_like(shoulder[:, 0], dtype=torch.bool))
+
+
+def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, gradients: bool, exact: bool) -> Answer:
+    """Sum over nodes (on so many interleaved `pieces`).
+
+    With `exact`, what lies outside the table is computed without it; else such rows get an infinite error.
+    """
+    inverse = (1 / rows.width).unsqueeze(-1)
+    x = nodes.offset.unsqueeze(1) * inverse + (mode - rows.mean).unsqueeze(-1) * inverse
+    m, m_x, m_v = lookup(rows.table, x, rows.cell.unsqueeze(-1), _full(rows.offset, x))
+    own = [rows.of_target(part) for part in (x, m, m_x, m_v)]
+    own[1] = own[1] + own[2] * (own[0] - X_MAX).clamp(min=0.0)  # the Gumbel's tail goes on as a line
+    log_f = -m.exp()
+    parts = [log_f, log_f * m_x, log_f * m_v]
+    too_far = (own[1] < FAR) & _bent(rows, own[0])
+    log_slope, ratio = own[1] + (-own[2]).clamp(min=_TINY).log(), own[3] / own[2].clamp(max=-_TINY)
+    if exact:
+        parts = _replace_deep(rows, x, m > DEEP, parts)
+        log_slope, ratio = _replace_far(rows, own[0], own[1] > DEEP, too_far, log_slope, ratio)
+    width = rows.of_target(rows.width.unsqueeze(-1))
+    terms = parts[0].sum(1) + log_slope - width.log() + nodes.log_weight
+    log_p = torch.logsumexp(terms, -1)
+    weight = (terms - log_p.unsqueeze(-1)).exp()
+    error = _error(terms, log_p, pieces)
+    if not exact:
+        lost = (((m.amax(1) > DEEP) | too_far) & (weight > 1e-9)).any(-1)
+        error = torch.where(lost | nodes.spoilt, math.inf, error)
+    if not gradients:
+        return Answer(log_p, error, torch.ones_like(log_p, dtype=torch.bool), *(x.new_empty(0),) * 3)
+    # A second column of weights leaves out every other step: where it changes the gradients, they are not right yet.
+    coarse = weight.unflatten(-1, (-1, pieces)).clone()
+    coarse[:, 1::2] = 0
+    coarse = coarse.flatten(1)
+    both = torch.stack([weight, coarse / coarse.sum(-1, keepdim=True)], -1)
+    d_mean, d_scale, d_tau = _gradient(rows, x, parts, both, own[0], ratio)
+    floor = _NOTHING / rows.width.amax(-1)
+    settled = torch.ones_like(log_p, dtype=torch.bool)
+    for change in (d_mean, d_scale, d_tau):
+        largest = change[..., 0].abs().amax(-1)
+        settled &= (change[..., 0] - change[..., 1]).abs().amax(-1) < _CHANGE * largest + floor
+    return Answer(log_p, error, settled, d_mean[..., 0], d_scale[..., 0], d_tau[..., 0])
+
+
+def _bent(rows: Rows, x: Tensor) -> Tensor:
+    """Whether the target's upper tail at x is still more of a Gaussian than of a Gumbel."""
+    cos, sin = rows.of_target(rows.cos.unsqueeze(-1)), rows.of_target(rows.sin.unsqueeze(-1))
+    return (x - 8) * sin < ROOT_C * cos
+
+
+def _full(values: Tensor, x: Tensor) -> Tensor:
+    return values.unsqueeze(-1).expand_as(x).contiguous()
+
+
+def _error(terms: Tensor, log_p: Tensor, pieces: int) -> Tensor:
+    """The error of the sum from the changes that the last two halvings of the step made.
+
+    The rules converge exponentially: halving the step about squares the error. The exponent 1.5 is for caution.
+    """
+    sums = [log_p]
+    for step in (2, 4):
+        coarse = terms.unflatten(-1, (-1, pieces))[:, ::step].flatten(1)
+        sums.append(torch.logsumexp(coarse, -1) + math.log(step))
+    last, before = (sums[0] - sums[1]).abs(), (sums[1] - sums[2]).abs()
+    rounding = 4 * torch.finfo(terms.dtype).eps * (1 + log_p.abs())
+    return torch.maximum(last**1.5, before**_EARLIER).clamp(max=1.0) + rounding
+
+
+def _replace_deep(rows: Rows, x: Tensor, bottom: Tensor, parts: list[Tensor]) -> list[Tensor]:
+    """Where log F is far below zero, the full computation, brought to the table's variables."""
+    if not bool(bottom.any()):
+        return parts
+    scale, tau = _full(rows.cos, x)[bottom].double(), _full(rows.sin, x)[bottom].double() / ROOT_C
+    log_f, *slopes = deep(x[bottom].double() + EULER * tau, scale, tau)
+    d_x, d_v = _to_table(slopes, scale, tau, _full(rows.turn, x)[bottom])
+    return [part.masked_scatter(bottom, new.to(part.dtype)) for part, new in zip(parts, (log_f, d_x, d_v))]
+
+
+def _replace_far(
+    rows: Rows, x: Tensor, too_deep: Tensor, too_far: Tensor, log_slope: Tensor, ratio: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The target's density outside the table: log of dF/dx / F, and (dF/dv) / (dF/dx), on both sides."""
+    for mask, rule in ((too_deep, deep), (too_far, far)):
+        if not bool(mask.any()):
+            continue
+        cos, sin, turn = (
+            rows.of_target(part.unsqueeze(-1)).expand_as(x)[mask].double()
+            for part in (rows.cos, rows.sin, rows.turn)
+        )
+        tau = sin / ROOT_C
+        value, *slopes = rule(x[mask].double() + EULER * tau, cos, tau)
+        d_x, d_v = _to_table(slopes, cos, tau, turn)
+        new = d_x.abs().log() + (value if rule is far else 0.0)
+        log_slope = log_slope.masked_scatter(mask, new.to(x.dtype))
+        ratio = ratio.masked_scatter(mask, (d_v / d_x).to(x.dtype))
+    return log_slope, ratio
+
+
+def _to_table(slopes: list[Tensor], scale: Tensor, tau: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    """Derivatives in (t, sigma, tau) at width 1 as derivatives in x and in the table's angle offset."""
+    d_t, d_scale, d_tau = slopes
+    d_alpha = (d_tau + EULER * d_t) / ROOT_C * scale - d_scale * (tau * ROOT_C)
+    return d_t, d_alpha / turn
+
+
+def _gradient(
+    rows: Rows, x: Tensor, parts: list[Tensor], weight: Tensor, own_x: Tensor, ratio: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Average the derivatives of log F over the nodes; the target's by integration by parts. weight is (B, N, 2)."""
+    sums = [torch.bmm(part, weight) for part in (parts[1], parts[1] * x, parts[2])]
+    width, turn, cos, sin = (part.unsqueeze(-1) for part in (rows.width, rows.turn, rows.cos, rows.sin))
+    rivals = (1 / rows.width).scatter(1, rows.target, 0.0)
+    rate = torch.bmm(rivals.unsqueeze(1), parts[1]).squeeze(1)  # R at each node
+    balance = weight * (-rate * rows.of_target(width)).unsqueeze(-1)
+    own = (balance, balance * own_x.unsqueeze(-1), balance * ratio.unsqueeze(-1))
+    at = rows.target.unsqueeze(-1).expand(-1, 1, weight.shape[-1])
+    a, b, c = (total.scatter(1, at, part.sum(1, keepdim=True)) for total, part in zip(sums, own))
+    c = c * turn
+    d_mean = -a / width
+    d_scale = -(cos * b + sin * c) / width
+    d_tau = ROOT_C * ((cos * c - sin * b) / width).sum(1, keepdim=True)
+    return d_mean, d_scale, d_tau

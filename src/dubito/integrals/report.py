@@ -1,0 +1,42 @@
+"""Which method was taken for an integral, why, and how far the result may be off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Report:
+    """How an integral was computed.
+
+    Attributes:
+        method: "quadrature", "qmc", "mc", or "qmc x quadrature" (quasi-random factors around quadrature).
+        reason: why this method, in a few words.
+        points: nodes per row (the most any row took) or draws.
+        error: estimated absolute error per example: of log p for a likelihood, of the probabilities (largest over
+            classes) for all classes. None where nothing was estimated.
+        tol: what was asked for.
+    """
+
+    method: str
+    reason: str
+    points: int
+    error: Tensor | None
+    tol: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether every example is within the tolerance, as far as is known."""
+        if self.error is None:
+            return False
+        return self.error.numel() == 0 or bool((self.error <= self.tol).all())
+
+    def __str__(self) -> str:
+        if self.error is None or self.error.numel() == 0:
+            worst = "not estimated"
+        else:
+            worst = f"at most {float(torch.nan_to_num(self.error, nan=float('inf')).max()):.1e}"
+        return f"{self.method} ({self.reason}), {self.points} points, error {worst}, asked {self.tol:.1e}"

@@ -1,0 +1,71 @@
+"""One row of the integral: its classes as standardised Gaussian-plus-Gumbel variables around the target."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .gumbel_normal import ROOT_C
+from .table import Table, angle_cell, rough, table
+
+
+class Rows(NamedTuple):
+    """B rows of K classes. Means are relative to the target's, and the Gumbel mean, common to all, is dropped."""
+
+    mean: Tensor  # (B, K)
+    width: Tensor  # (B, K), standard deviation of Gaussian plus Gumbel
+    cos: Tensor  # (B, K), scale / width
+    sin: Tensor  # (B, K), sqrt(c) temperature / width
+    cell: Tensor  # (B, K) int64, angle cell of the table
+    offset: Tensor  # (B, K), offset in that cell
+    turn: Tensor  # (B, K), derivative of the offset in the angle
+    target: Tensor  # (B, 1) int64
+    table: Table
+
+    def take(self, index: Tensor) -> Rows:
+        """Some of the rows."""
+        return Rows(*(x[index] for x in self[:8]), self.table)
+
+    def of_target(self, values: Tensor) -> Tensor:
+        """The target's entry: (B, K, ...) -> (B, ...)."""
+        index = self.target.reshape(-1, 1, *(1,) * (values.dim() - 2)).expand(-1, 1, *values.shape[2:])
+        return values.gather(1, index).squeeze(1)
+
+
+def make_rows(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> Rows:
+    """Standardise rows: mean and scale (B, K), temperature (B, 1), target (B,). No width may be 0."""
+    target = target.unsqueeze(-1)
+    gumbel = ROOT_C * temperature
+    width = torch.hypot(scale, gumbel.expand_as(scale))
+    tab = table(mean.device, mean.dtype)
+    cell, offset, turn = angle_cell(tab, torch.atan2(gumbel.expand_as(scale), scale))
+    return Rows(
+        mean - mean.gather(-1, target),
+        width,
+        scale / width,
+        gumbel / width,
+        cell,
+        offset,
+        turn,
+        target,
+        tab,
+    )
+
+
+def rough_log_integrand(rows: Rows, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """log of f_y(t) prod_{k != y} F_k(t) and its two derivatives at t (B, N), roughly: to place nodes."""
+    inverse = 1 / rows.width.unsqueeze(-1)
+    x = (t.unsqueeze(1) - rows.mean.unsqueeze(-1)) * inverse
+    m, m_x, m_xx = rough(rows.table, x, rows.cell.unsqueeze(-1), rows.offset.unsqueeze(-1))
+    log_f = -m.clamp(max=80.0).exp()
+    slope = log_f * m_x * inverse
+    bend = log_f * (m_x * m_x + m_xx) * inverse * inverse
+    y, y_x, y_xx = rows.of_target(m), rows.of_target(m_x), rows.of_target(m_xx)
+    width = rows.of_target(rows.width.unsqueeze(-1))
+    ratio = y_xx / y_x
+    value = log_f.sum(1) + y + (-y_x).clamp(min=1e-30).log() - width.log()
+    first = slope.sum(1) + (y_x + ratio) / width
+    second = bend.sum(1) + (y_xx - ratio * ratio) / (width * width)
+    return value, first, second

@@ -1,0 +1,200 @@
+"""A table of M(x, alpha) = log(-log F): a small polynomial in each of a few thousand cells.
+
+Cells are equal steps of sign(x) log(1 + |x|/2) and of log(1 + alpha/0.15); within a cell M is a polynomial of total
+degree 5 (4 in float32) in the offsets (u, v) from its centre, in cell units. The first row of cells is centred on alpha = 0 and has no terms
+in v and v^2, since M = M_normal + O(alpha^3); the last is centred on pi/2 and even in v, since M depends on the
+square of the scale. Otherwise the derivative in alpha would lose its relative precision there.
+Built once per process in a fraction of a second; nothing is stored on disk.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .gumbel_normal import log_minus_log_cdf
+
+X_MIN, X_MAX = -16.0, 36.0
+STRETCH, TURN = 2.0, 0.15
+LEFT, ANGLES = 100, 64  # cells left of 0, and in alpha
+STEP = math.log1p(-X_MIN / STRETCH) / LEFT
+RIGHT = math.ceil(math.log1p(X_MAX / STRETCH) / STEP)
+STEP_ANGLE = math.log1p(math.pi / 2 / TURN) / ANGLES
+DEEP, FAR = 4.8, -60.0  # outside of which the table is not trusted: log F < -121, or 1 - F < 1e-26
+_POINTS = 7  # samples per cell and axis
+_PANELS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.9, 1.3, math.pi / 2)
+_PER_PANEL = 13  # in each panel of angles, M is interpolated through so many exact values
+
+
+class Table(NamedTuple):
+    """Coefficients, one tensor (cells,) per power, in one dtype on one device; centre and inverse half-width of each
+    cell in x and in alpha."""
+
+    degree: int
+    coefficients: tuple[Tensor, ...]
+    centre: Tensor
+    inverse: Tensor
+    angle: Tensor
+    turn: Tensor
+
+
+def powers(degree: int) -> list[tuple[int, int]]:
+    """The exponents of (u, v) in the order of the coefficients."""
+    return [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i)]
+
+
+@lru_cache(maxsize=1)
+def _samples() -> Tensor:
+    """M at the Chebyshev points of every cell, (angle cells, x cells, points of u and v)."""
+    points = _chebyshev(_POINTS)
+    centre, half = _x_cells()
+    angle, reach = _angle_cells()
+    x = (centre[:, None] + half[:, None] * points).flatten()
+    alpha = angle[:, None] + reach[:, None] * points
+    alpha[0] += reach[0]  # v is in [0, 2] here, in [-2, 0] in the last cell, in [-1, 1] in the others
+    alpha[-1] -= reach[-1]
+    values = _sample(x, alpha.flatten())
+    return values.reshape(len(centre), _POINTS, ANGLES, _POINTS).permute(2, 0, 1, 3).flatten(2)
+
+
+def _coefficients(degree: int) -> Tensor:
+    """Least-squares coefficients of every cell in float64, (powers, x cells, angle cells)."""
+    points, values = _chebyshev(_POINTS), _samples()
+    u = points[:, None].expand(_POINTS, _POINTS).flatten()
+    v = points[None].expand(_POINTS, _POINTS).flatten()
+    first, last = _fit(degree, u, v + 1, skip=(1, 2)), _fit(degree, u, v - 1, skip=(1, 3, 5))
+    inner = _fit(degree, u, v)
+    out = torch.cat([values[:1] @ first.T, values[1:-1] @ inner.T, values[-1:] @ last.T])
+    return out.permute(2, 1, 0).contiguous()
+
+
+def _fit(degree: int, u: Tensor, v: Tensor, skip: tuple[int, ...] = ()) -> Tensor:
+    """The matrix that takes values at (u, v) to least-squares coefficients of u^i v^j, none for j in `skip`."""
+    columns = torch.stack([u**i * v**j * (j not in skip) for i, j in powers(degree)], 1)
+    return torch.linalg.pinv(columns)
+
+
+def _chebyshev(n: int) -> Tensor:
+    return ((torch.arange(n, dtype=torch.float64) + 0.5) * (math.pi / n)).cos()
+
+
+def _x_cells() -> tuple[Tensor, Tensor]:
+    """Centres and half-widths of the cells in x."""
+    steps = STEP * torch.arange(-LEFT, RIGHT + 1, dtype=torch.float64)
+    edges = STRETCH * torch.expm1(steps.abs()).copysign(steps)
+    return (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+
+
+def _angle_cells() -> tuple[Tensor, Tensor]:
+    """Centres and half-widths of the cells in alpha; the first is centred on 0, the last on pi/2."""
+    edges = TURN * torch.expm1(STEP_ANGLE * torch.arange(ANGLES + 1, dtype=torch.float64))
+    centre, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    centre[0], centre[-1] = 0.0, math.pi / 2
+    return centre, half
+
+
+def _sample(x: Tensor, alpha: Tensor) -> Tensor:
+    """M at every pair, (len(x), len(alpha)): exact on a few angles, interpolated (to 1e-12) on the others."""
+    out = torch.empty(len(x), len(alpha), dtype=x.dtype)
+    nodes = _chebyshev(_PER_PANEL)
+    for low, high in zip(_PANELS[:-1], _PANELS[1:]):
+        middle, half = (low + high) / 2, (high - low) / 2
+        angles = middle + half * nodes
+        exact = log_minus_log_cdf(x.repeat_interleave(_PER_PANEL), angles.repeat(len(x))).reshape(
+            len(x), _PER_PANEL
+        )
+        inside = (alpha >= low) & (alpha < high)
+        out[:, inside] = exact @ _barycentric(nodes, (alpha[inside] - middle) / half).T
+    return out
+
+
+def _barycentric(nodes: Tensor, at: Tensor) -> Tensor:
+    """Matrix of polynomial interpolation from Chebyshev nodes to other points."""
+    n = len(nodes)
+    k = torch.arange(n, dtype=torch.float64)
+    weights = (1 - 2 * (k % 2)) * ((k + 0.5) * (math.pi / n)).sin()
+    terms = weights / (at[:, None] - nodes)
+    return terms / terms.sum(-1, keepdim=True)
+
+
+@lru_cache(maxsize=8)
+def table(device: torch.device, dtype: torch.dtype) -> Table:
+    """The table in the dtype and on the device of the work."""
+    degree = 5 if dtype == torch.float64 else 4
+    flat = _coefficients(degree).flatten(1).to(device, dtype)
+    centre, half = _x_cells()
+    angle, reach = _angle_cells()
+    sides = (x.to(device, dtype) for x in (centre, 1 / half, angle, 1 / reach))
+    return Table(degree, tuple(flat.unbind(0)), *sides)
+
+
+def angle_cell(tab: Table, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The cell of an angle (int64), the offset v within it, and the inverse half-width of the cell."""
+    cell = (
+        (torch.log1p(alpha * (1 / TURN)) * (1 / STEP_ANGLE)).floor().clamp(0, ANGLES - 1).long().clamp(min=0)
+    )
+    turn = tab.turn[cell]
+    return cell, (alpha - tab.angle[cell]) * turn, turn
+
+
+def x_cell(x: Tensor) -> Tensor:
+    """The cell (int64) of an x inside the table; a NaN lands in the first."""
+    steps = torch.log1p(x.abs() * (1 / STRETCH)).mul_(1 / STEP).copysign_(x)
+    return steps.floor_().add_(LEFT).long().clamp_(0, LEFT + RIGHT - 1)
+
+
+def lookup(tab: Table, x: Tensor, cell: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """M and its derivatives in x and v.
+
+    `cell` and `v` are those of `angle_cell`, `v` of the shape of x. Beyond the table M stays at its edge: on the right
+    it is below -45 there, on the left above `DEEP`.
+    """
+    x = x.clamp(X_MIN, X_MAX)
+    row = x_cell(x)
+    inverse = tab.inverse.take(row)
+    u = (x - tab.centre.take(row)).mul_(inverse)
+    index = row.mul_(ANGLES).add_(cell)
+    term, value = len(tab.coefficients) - 1, tab.coefficients[-1].take(index)
+    d_u = d_v = value
+    for i in range(tab.degree - 1, -1, -1):
+        # the coefficient of u^i, a polynomial of degree - i in v, and its derivative
+        across, slope = tab.coefficients[term - 1].take(index), None
+        term -= 1
+        for _ in range(tab.degree - i):
+            term -= 1
+            slope = across if slope is None else torch.addcmul(across, slope, v)
+            across = torch.addcmul(tab.coefficients[term].take(index), across, v)
+        first = i == tab.degree - 1
+        d_u = value if first else torch.addcmul(value, d_u, u)
+        value = torch.addcmul(across, value, u)
+        d_v = slope if first or slope is None else torch.addcmul(slope, d_v, u)
+    return value, d_u * inverse, d_v
+
+
+def rough(tab: Table, x: Tensor, cell: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """M and its first and second derivatives in x to about 1e-3, continued on both sides: enough to search by."""
+    inside = x.clamp(X_MIN, X_MAX)
+    row = x_cell(inside)
+    inverse = tab.inverse.take(row)
+    u = (inside - tab.centre.take(row)).mul_(inverse)
+    index = row.mul_(ANGLES).add_(cell)
+    c, d = tab.coefficients, tab.degree  # the powers 1, v, ..., v^d, u, u v, ..., u v^(d - 1), u^2, ...
+    linear = torch.addcmul(c[d + 1].take(index), c[d + 2].take(index), v)
+    square = c[2 * d + 1].take(index)
+    value = torch.addcmul(c[0].take(index), c[1].take(index), v)
+    value += u * torch.addcmul(linear, square, u)
+    d_x, d_xx = torch.addcmul(linear, square, u, value=2.0) * inverse, 2 * square * inverse * inverse
+    least, most = torch.aminmax(x)
+    if bool(most > X_MAX):  # a parabola on the right
+        ahead = (x - X_MAX).clamp(min=0.0)
+        value += ahead * torch.addcmul(d_x, d_xx, ahead, value=0.5)
+        d_x += d_xx * ahead
+    if bool(least < X_MIN):  # on the left -log F grows like x^2
+        value += 2 * (x * (1 / X_MIN)).clamp(min=1.0).log()
+        left = x < X_MIN
+        d_x, d_xx = torch.where(left, 2 / x, d_x), torch.where(left, -2 / (x * x), d_xx)
+    return value, d_x, d_xx
