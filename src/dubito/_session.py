@@ -111,6 +111,7 @@ class Session:
     def record(self, run: Run, judged: Model, epoch: int, scores: Mapping[str, float]) -> None:
         """One line of history; remembers the weights if the noisy validation accuracy is a new best."""
         record = {"epoch": epoch, "loss": float(self.loss_sum) / max(1, self.loss_steps), **scores}
+        record = dict(sorted(record.items()))  # as they come back from a checkpoint
         self.loss_sum.zero_()
         self.loss_steps = 0
         run.history.append(record)
