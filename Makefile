@@ -5,16 +5,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test nightly lint clean
+# One thread per test process: two of them share two cores.
+TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+
+.PHONY: demo test nightly lint pages results clean
 
 demo: $(READY)
 	$(BIN)/dubito demo
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(TESTS) -n 2 --dist worksteal
 
 nightly: $(READY)
-	$(BIN)/python -m pytest -q -m "nightly"
+	$(TESTS) -m nightly
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -27,6 +30,15 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
 	touch $(READY)
+
+# Pages that are made from the source: the stub of the index, the papers page.
+pages: $(READY)
+	$(BIN)/python tools/index_stub.py
+	$(BIN)/python tools/papers_page.py
+
+# Pages that are made from results/ and nothing else.
+results: $(READY)
+	$(BIN)/python tools/results_pages.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

@@ -30,10 +30,16 @@ _HOME = {
     "FixedTransition": "channels",
     "LearnedTransition": "channels",
     "AnnotatorConfusion": "channels",
+    "Model": "model",
+    "fit": "train",
+    "LabelledData": "data",
+    "CrowdLabels": "crowd",
 }
 _MODULES = [
     *("losses", "targets", "links", "heads", "channels", "weights", "penalties"),
-    *("noise", "estimate", "metrics", "testing", "errors"),
+    *("model", "train", "procedures", "optim", "methods", "evaluate", "compose"),
+    *("noise", "estimate", "metrics", "data", "backbones", "crowd", "integrals"),
+    *("papers", "checkpoint", "runs", "verify", "testing", "errors"),
 ]
 
 __all__ = [*_HOME, *_MODULES, "__version__"]

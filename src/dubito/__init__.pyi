@@ -1,0 +1,51 @@
+# Made by tools/index_stub.py from the index in __init__.py.
+from . import backbones as backbones
+from . import channels as channels
+from . import checkpoint as checkpoint
+from . import compose as compose
+from . import crowd as crowd
+from . import data as data
+from . import errors as errors
+from . import estimate as estimate
+from . import evaluate as evaluate
+from . import heads as heads
+from . import integrals as integrals
+from . import links as links
+from . import losses as losses
+from . import methods as methods
+from . import metrics as metrics
+from . import model as model
+from . import noise as noise
+from . import optim as optim
+from . import papers as papers
+from . import penalties as penalties
+from . import procedures as procedures
+from . import runs as runs
+from . import targets as targets
+from . import testing as testing
+from . import train as train
+from . import verify as verify
+from . import weights as weights
+from .channels import AnnotatorConfusion as AnnotatorConfusion
+from .channels import FixedTransition as FixedTransition
+from .channels import LearnedTransition as LearnedTransition
+from .crowd import CrowdLabels as CrowdLabels
+from .data import LabelledData as LabelledData
+from .errors import DubitoError as DubitoError
+from .heads import Diagonal as Diagonal
+from .heads import LogisticNormal as LogisticNormal
+from .heads import LowRank as LowRank
+from .heads import Point as Point
+from .links import expected_log_softmax as expected_log_softmax
+from .losses import bi_tempered as bi_tempered
+from .losses import bootstrap as bootstrap
+from .losses import distillation as distillation
+from .losses import gce as gce
+from .losses import logistic_normal_nll as logistic_normal_nll
+from .losses import nll as nll
+from .losses import truncated_gce as truncated_gce
+from .model import Model as Model
+from .train import fit as fit
+
+__version__: str
+__all__: list[str]

@@ -1,0 +1,101 @@
+"""The command line. Commands import what they need when they run, so that --help answers at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .errors import DubitoError
+from .papers.commands import app as paper_app
+
+app = typer.Typer(
+    name="dubito",
+    help="Learning from labels you cannot trust.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(paper_app, name="paper", help="Tables and figures of the papers: run, print, check.")
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    if version:
+        from . import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command(epilog="Example: dubito demo --out my-demo")
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("dubito-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of noise, split and weights.")] = 0,
+) -> None:
+    """Train cross-entropy and five robust methods on digits with noisy labels; under a minute."""
+    from rich.console import Console
+
+    from . import demo as job
+
+    console = Console(width=100)
+    console.print(
+        "1,797 digits. Labels of 5 to 9 are re-drawn at random with probability .2, .3, .4, .5, .6."
+    )
+    head = f"{'method':<46}{'noisy acc':>10}{'clean acc':>11}{'noisy LL':>10}{'ECE':>8}{'s':>7}"
+    console.print(head, style="bold")
+
+    def show(row: job.Row) -> None:
+        console.print(
+            f"{row.method:<46}{row.noisy_accuracy:>10.3f}{row.clean_accuracy:>11.3f}"
+            f"{row.noisy_log_likelihood:>10.3f}{row.ece:>8.3f}{row.seconds:>7.1f}",
+            highlight=False,
+        )
+
+    path = job.run(out, seed, show)
+    console.print(
+        "Accuracy, log-likelihood and ECE against noisy test labels; clean accuracy against the truth."
+    )
+    console.print(f"picture: {path}")
+
+
+@app.command(epilog="Example: dubito crowd labels.csv --out consensus")
+def crowd(
+    labels: Annotated[Path, typer.Argument(help="CSV or Parquet with one row per given label.")],
+    item: Annotated[str, typer.Option(help="Column of the item.")] = "task",
+    annotator: Annotated[str, typer.Option(help="Column of the annotator.")] = "worker",
+    label: Annotated[str, typer.Option(help="Column of the label.")] = "label",
+    method: Annotated[str, typer.Option(help="How to reach a consensus.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder for consensus.csv and label_quality.csv.")] = None,
+    anonymise: Annotated[bool, typer.Option(help="Show numbers in place of annotators' names.")] = False,
+) -> None:
+    """Whom to trust and what they agree on: skills, confusions, agreement, whom to ask next."""
+    from .crowd.summary import run
+
+    run(labels, item=item, annotator=annotator, label=label, method=method, out=out, anonymise=anonymise)
+
+
+@app.command(epilog="Example: dubito verify")
+def verify() -> None:
+    """Run the promises that matter on this machine, in about a minute."""
+    from .verify import CHECKS, run
+
+    failed = 0
+    for verdict in run(CHECKS):
+        failed += not verdict.passed
+        mark = "pass" if verdict.passed else "FAIL"
+        typer.echo(f"{mark}  {verdict.check.promise}: {verdict.figure} (target {verdict.check.target})")
+    raise typer.Exit(1 if failed else 0)
+
+
+def main() -> None:
+    """Entry point: an error of ours is one sentence, not a traceback."""
+    try:
+        app()
+    except DubitoError as error:
+        typer.echo(f"dubito: {error}", err=True)
+        sys.exit(2)
