@@ -93,12 +93,9 @@ def load(config: Config, out: Path_) -> Result | None:
 
 
 def clean(folder: Path) -> None:
-    """Remove checkpoints and notes of a finished run; the lock stays."""
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        elif entry.name != _lock.NAME:
-            entry.unlink(missing_ok=True)
+    """Remove the checkpoints of a finished run; its locks stay."""
+    for name in ("fit", "first"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def trained(
@@ -182,11 +179,25 @@ def _first_stage(config: Config, parts: Parts, out: Path | None, device: str) ->
         return _taught(config, parts, out, device)
     if config.method not in ("forward", "backward"):
         return Stage({}, {})
-    if config.param("transition") == "estimated":
-        T = _estimated(config, parts, out, device)
-    else:
+    if config.param("transition") != "estimated":
         T = resample(parts.train.num_classes, float(config.param("alpha", 0.0) or 0.0))
-    return Stage({"transition": T}, {"transition": T.tolist()})
+        return Stage({"transition": T}, {"transition": T.tolist()})
+    T = _estimated(config, parts, out, device)
+    share = 0.0
+    if config.method == "backward":
+        T, share = invertible(T)
+    return Stage({"transition": T}, {"transition": T.tolist(), "mixed_with_identity": share})
+
+
+def invertible(T: Tensor, limit: float = 100.0) -> tuple[Tensor, float]:
+    """(T', a) with T' = a I + (1 - a) T of a condition number within `limit`, and the least such a in tenths.
+
+    Silent: what is done with an estimate that cannot be inverted. One from a trained network is near the identity,
+    and is left as it is.
+    """
+    eye = torch.eye(len(T), dtype=T.dtype)
+    mixed = ((a / 10 * eye + (1 - a / 10) * T, a / 10) for a in range(11))
+    return next(m for m in mixed if torch.linalg.cond(m[0]) <= limit)
 
 
 def noise_rate(parts: Parts) -> float:
