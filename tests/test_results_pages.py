@@ -1,0 +1,182 @@
+"""The results pages: up to date, deterministic, and saying the right thing about made-up results."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dubito.papers import item
+from dubito.papers.results import Result, write_result
+
+ROOT = Path(__file__).resolve().parents[1]
+TOOLS = ROOT / "tools"
+pytestmark = pytest.mark.skipif(not (TOOLS / "results_pages.py").is_file(), reason="the tools are not here")
+
+
+@pytest.fixture(scope="module")
+def tool():
+    before = list(sys.path)
+    sys.path.insert(0, str(TOOLS))
+    yield importlib.import_module
+    sys.path[:] = before
+
+
+def made(name: str = "englesson2023.table1-mnist", seeds: int = 3, **accuracy: float) -> list[Result]:
+    """Results of some methods under one noise, the accuracy given by method (a percentage) plus a little."""
+    found = []
+    for config in item(name).make("paper", None, None):
+        at_place = (config.noise, config.rate) == ("asymmetric", 0.4)
+        if at_place and config.seed < seeds and config.method in accuracy:
+            value = accuracy[config.method] / 100 + 0.001 * (config.seed - 1)
+            metrics = {"test_accuracy": value, "validation_accuracy": value / 2}
+            history = {"every": 10, "test_accuracy": [value / 2, value + 0.1, value]}
+            found.append(
+                Result(config, metrics, 36.0, history, hardware="a GPU", date="2026-01-02T00:00:00Z")
+            )
+    return found
+
+
+def repository(folder: Path, results: list[Result]) -> Path:
+    for result in results:
+        write_result(result, folder / "results")
+    (folder / "README.md").write_text(
+        "# x\n<!-- results:begin -->\nold\n<!-- results:end -->\nend\n", encoding="utf-8"
+    )
+    return folder
+
+
+@pytest.mark.rel
+def test_the_committed_pages_are_the_ones_the_results_give(tool):
+    """Scorecard 38: no hand-typed numbers."""
+    assert tool("results_pages").stale(ROOT) == [], "run: make results"
+
+
+def test_writing_makes_the_pages_current_and_a_changed_number_makes_them_stale(tool, tmp_path):
+    pages = tool("results_pages")
+    root = repository(tmp_path, made(ce=80.0, ln=96.5, gce=79.0))
+    assert "docs/results/englesson2023.md" in pages.stale(root)
+    pages.write(root)
+    assert pages.stale(root) == []
+    for suffix in ("png", "svg"):
+        assert (root / "docs/results" / f"table1-mnist.{suffix}").stat().st_size > 1000
+    file = next((root / "results").rglob("*.json"))
+    content = json.loads(file.read_text())
+    content["metrics"]["test_accuracy"] += 0.01
+    file.write_text(json.dumps(content))
+    assert set(pages.stale(root)) >= {"docs/results/englesson2023.md", "docs/which-method.md"}
+
+
+def test_readme_changes_only_between_its_markers(tool, tmp_path):
+    pages = tool("results_pages")
+    root = repository(tmp_path, made(ce=80.0, ln=96.5))
+    pages.write(root)
+    text = (root / "README.md").read_text(encoding="utf-8")
+    assert text.startswith("# x\n<!-- results:begin -->\nAccuracy")
+    assert text.endswith("<!-- results:end -->\nend\n")
+    assert "(docs/results/table1-mnist.png)" in text
+    assert pages.readme("no markers", "table") == "no markers"
+
+
+def entry(tool, results, method):
+    (section,) = tool("results_cells").sections("englesson2023", results)
+    cells = [e for e in section.table.entries if e.row == (method,) and e.ours]
+    assert len(cells) == 1
+    return section, cells[0]
+
+
+@pytest.mark.parametrize(
+    ("ln", "expected"), [(96.5, "agrees"), (90.0, "differs"), (79.0, "opposite")]
+)  # the paper: LN 96.54 ± 1.20, plain training 80.31 ± 1.81
+def test_verdicts(tool, ln, expected):
+    assert entry(tool, made(ce=82.0, ln=ln), "ln")[1].verdict == expected
+
+
+def test_two_seeds_are_not_judged(tool):
+    assert entry(tool, made(seeds=2, ce=82.0, ln=96.5), "ln")[1].verdict == "not judged"
+
+
+def test_agreement_by_spread_alone_is_named(tool):
+    results = made(ce=80.0, ln=90.0)
+    wild = [
+        dataclasses.replace(r, metrics={**r.metrics, "test_accuracy": 0.9 + 0.05 * (r.config.seed - 1)})
+        if r.config.method == "ln" else r
+        for r in results
+    ]  # fmt: skip
+    assert entry(tool, wild, "ln")[1].verdict == "agrees, wide spread"
+
+
+def test_interval_is_students(tool):
+    from scipy import stats
+
+    from dubito.papers.statistics import Summary
+
+    values = [1.0, 2.0, 4.0]
+    low, high = tool("results_cells").interval(Summary(dict(enumerate(values))))
+    expected = stats.t.interval(0.95, 2, loc=sum(values) / 3, scale=stats.sem(values))
+    assert (low, high) == pytest.approx(expected)
+    assert tool("results_cells").interval(Summary({0: 1.0})) is None
+
+
+def test_reduced_runs_are_shown_apart_with_what_was_changed(tool):
+    results = made(ce=80.0, ln=96.5)
+    shorter = [dataclasses.replace(r, config=dataclasses.replace(r.config, epochs=50)) for r in results]
+    full, reduced = tool("results_cells").sections("englesson2023", [*results, *shorter])
+    assert full.changes == ()
+    assert reduced.changes == ("epochs 50 for 100",)
+    assert len(full.runs) == len(reduced.runs) == 6
+    page = tool("results_paper").paper_page("englesson2023", results + shorter, [full, reduced])
+    assert "Changed from the paper's protocol: epochs 50 for 100." in page
+
+
+def test_runs_of_a_search_are_not_taken_for_reduced_ones(tool):
+    config = item("englesson2023.table1-mnist").search("paper", None, None)[0]
+    run = Result(config, {"test_accuracy": 0.5})
+    assert all(not s.changes for s in tool("results_cells").sections("englesson2023", [run]))
+
+
+def test_open_cells_show_seeds_and_their_course(tool):
+    page = tool("results_paper").paper_page
+    results = made(ce=80.0, ln=90.0)
+    text = page("englesson2023", results, tool("results_cells").sections("englesson2023", results))
+    assert "1 cells lie more than 2 points from the paper, 1 of them below it" in text
+    assert "89.90 (99.90 at 20); 90.00 (100.00 at 20); 90.10 (100.10 at 20)" in text
+    assert "6 runs, 0.06 GPU hours" in text
+
+
+def test_ranking_first_level_in_doubt_below(tool):
+    results = made(ce=80.0, ln=96.5, gce=96.5, nan=92.0)
+    moved = []
+    for r in results:
+        value, seed = r.metrics["test_accuracy"], r.config.seed
+        if r.config.method == "gce":
+            value += (-0.004, 0.0, 0.002)[seed]
+        if r.config.method == "nan":
+            value += (-0.08, 0.05, 0.03)[seed]
+        moved.append(dataclasses.replace(r, metrics={**r.metrics, "test_accuracy": value}))
+    (place,) = tool("results_groups").places(moved)
+    standings = {m.name: m.standing for m in place.methods}
+    assert standings == {"ln": "first", "gce": "level", "nan": "in doubt", "ce": "below"}
+    assert place.plain.name == "ce"
+    assert place.picked.name in ("ln", "gce")
+    data = json.loads(tool("results_which").which_method_data({"englesson2023": moved}))
+    assert [m["method"] for m in data[0]["methods"]] == [m.name for m in place.methods]
+
+
+def test_every_result_line_is_on_a_page(tool):
+    """Nothing is dropped: each run of results/ belongs to a section or to a search."""
+    cells = tool("results_cells")
+    for paper, results in cells.read_all(ROOT / "results").items():
+        shown = {r.id for s in cells.sections(paper, results) for r in s.runs}
+        left = [r for r in results if r.id not in shown]
+        assert all(r.id in cells._searched(paper, r.config.item, r.config.size) for r in left)
+
+
+def test_benchmarks_are_no_results(tool, tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "x.jsonl").write_text('{"a": 1}\n')
+    assert tool("results_cells").read_all(tmp_path) == {}

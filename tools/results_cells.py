@@ -1,0 +1,210 @@
+"""Result lines as cells for the pages: which runs belong where, verdicts, intervals, what was reduced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dubito.errors import DubitoError
+from dubito.papers import PAPERS, items
+from dubito.papers.claims._parts import FAILS, judge
+from dubito.papers.collect import Entry, Table, _facts, _test, label
+from dubito.papers.configs import Config, run_id
+from dubito.papers.items import Item
+from dubito.papers.results import Result, read
+from dubito.papers.statistics import Summary, summarise, verdict
+from dubito.papers.tables import METRICS, paper_cell
+
+# Fields that say which cell a run belongs to, or that differ without changing what was run.
+_NO_REDUCTION = {"seed", "item", "params"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """An item of a paper as it was run: its cells, their runs, and what differs from the paper's size."""
+
+    paper: str
+    item: Item
+    data: str | None
+    table: Table
+    runs: tuple[Result, ...]
+    wanted: int
+    seeds: int
+    changes: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """ "table1-mnist: synthetic noise, MNIST"."""
+        data = f", on {self.data}" if self.data else ""
+        return f"{self.item.id}: {self.item.title}{data}"
+
+
+def read_all(root: Path) -> dict[str, list[Result]]:
+    """Every result line by paper, in the order of the papers; papers without any are left out."""
+    found = {name: read(root / name) for name in PAPERS if (root / name).is_dir()}
+    return {name: results for name, results in found.items() if results}
+
+
+def sections(paper: str, results: Sequence[Result]) -> list[Section]:
+    """The items of a paper that have results; a run counts in the first section that can take it."""
+    found: list[Section] = []
+    left, shown = {r.id: r for r in results}, set[str]()
+    sizes = [s for s in ("paper", "small", "smoke") if any(r.config.size == s for r in results)]
+    datasets: list[str | None] = [None, *sorted({r.config.data for r in results})]
+    for item in items(paper).values():
+        for size in sizes:
+            for data in datasets:
+                ids = [i for i in wanted_ids(paper, item.id, size, data) if i in left]
+                if ids and (data is None or not shown.issuperset(ids)):
+                    shown.update(ids)
+                    configs = wanted(paper, item.id, size, data)
+                    found.append(_section(paper, item, data, configs, [left[i] for i in ids], ()))
+        found += _changed(paper, item, {i: r for i, r in left.items() if r.config.item == item.id})
+    return found
+
+
+@cache
+def wanted(paper: str, item: str, size: str = "paper", data: str | None = None) -> tuple[Config, ...]:
+    """The configs of an item; none where the paper has no protocol for the data."""
+    try:
+        return items(paper)[item].make(size, data, None)
+    except DubitoError:
+        return ()
+
+
+@cache
+def wanted_ids(paper: str, item: str, size: str, data: str | None) -> dict[str, None]:
+    """Their ids, in order."""
+    return dict.fromkeys(run_id(c) for c in wanted(paper, item, size, data))
+
+
+@cache
+def _searched(paper: str, item: str, size: str) -> frozenset[str]:
+    search = items(paper)[item].search
+    return frozenset(run_id(c) for c in search(size, None, None)) if search else frozenset()
+
+
+def _changed(paper: str, item: Item, runs: dict[str, Result]) -> list[Section]:
+    """Runs that were made for an item but are not among its configs, by what was changed."""
+    groups: dict[tuple[str | None, tuple[str, ...]], list[Result]] = {}
+    for id_, run in runs.items():
+        size, data = run.config.size, None
+        configs = wanted(paper, item.id, size)
+        if run.config.data not in {c.data for c in configs}:
+            data, configs = run.config.data, wanted(paper, item.id, size, run.config.data)
+        if id_ in wanted_ids(paper, item.id, size, data) or id_ in _searched(paper, item.id, size):
+            continue
+        groups.setdefault((data, _changes(run.config, configs, item)), []).append(run)
+    made = []
+    for (data, changes), members in sorted(groups.items(), key=repr):
+        size = members[0].config.size
+        made.append(_section(paper, item, data, wanted(paper, item.id, size, data), members, changes))
+    return made
+
+
+def _place(config: Config, item: Item) -> tuple[Any, Any]:
+    return label(config, item.rows), label(config, item.columns)
+
+
+def _changes(config: Config, configs: Sequence[Config], item: Item) -> tuple[str, ...]:
+    """The fields in which a run differs from the paper's run at its place."""
+    same = [c for c in configs if _place(c, item) == _place(config, item)]
+    if not same:
+        return ("no cell of the paper",)
+    theirs, ours = same[0].to_json(), config.to_json()
+    moved = [k for k in ours if ours[k] != theirs[k] and k not in _NO_REDUCTION]
+    moved += ["params"] if config.params != same[0].params else []
+    return tuple(f"{k} {_short(ours[k])} for {_short(theirs[k])}" for k in moved)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={v}" for k, v in sorted(value.items()))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _section(
+    paper: str,
+    item: Item,
+    data: str | None,
+    configs: Sequence[Config],
+    runs: Sequence[Result],
+    changes: tuple[str, ...],
+) -> Section:
+    groups: dict[tuple[Any, Any], list[Result]] = {_place(c, item): [] for c in configs}
+    firsts = {_place(c, item): c for c in reversed(configs)}
+    for run in runs:
+        groups.setdefault(_place(run.config, item), []).append(run)
+        firsts.setdefault(_place(run.config, item), run.config)
+    entries = []
+    for (row, column), members in groups.items():
+        config = members[0].config if members else firsts[row, column]
+        for metric in (METRICS[key] for key in item.metrics):
+            ours = summarise(members, metric)
+            paper_says = paper_cell(item.printed, config, metric)
+            judged = verdict(ours, paper_says, metric)
+            entries.append(Entry(row, column, metric, ours, paper_says, judged, params=config.params))
+    tested = [_judged(e, entries) for e in _test(entries, item, item.reference, False)]
+    size = runs[0].config.size
+    table = Table(f"{paper}.{item.id}", item.title, size, tuple(tested), _facts(list(runs), len(configs)))
+    seeds = len({c.seed for c in configs})
+    return Section(paper, item, data, table, tuple(runs), len(configs), seeds, changes)
+
+
+def _judged(entry: Entry, entries: Sequence[Entry]) -> Entry:
+    """Tell the opposite of the paper from a mere difference, and agreement from mere spread."""
+    if entry.verdict == "differs" and _opposite(entry, entries):
+        return replace(entry, verdict="opposite")
+    if entry.verdict == "agrees" and entry.paper is not None and entry.difference is not None:
+        narrow = max(entry.metric.tolerance, 2 * math.sqrt(2) * (entry.paper.spread or 0.0))
+        if abs(entry.difference) > narrow:
+            return replace(entry, verdict="agrees, wide spread")
+    return entry
+
+
+def _opposite(entry: Entry, entries: Sequence[Entry]) -> bool:
+    """Whether the paper's clear gain or loss against plain training is clearly reversed in ours."""
+    plain = [
+        e for e in entries
+        if (e.column, e.metric) == (entry.column, entry.metric) and "ce" in e.row and e is not entry
+    ]  # fmt: skip
+    if not plain or plain[0].paper is None or plain[0].ours is None:
+        return False
+    assert entry.paper is not None
+    assert entry.ours is not None
+    theirs = entry.paper.value - plain[0].paper.value
+    if abs(theirs) <= 2 * math.hypot(entry.paper.spread or 0.0, plain[0].paper.spread or 0.0):
+        return False
+    both = entry.ours.values.keys() & plain[0].ours.values.keys()
+    gains = [entry.ours.values[s] - plain[0].ours.values[s] for s in sorted(both)]
+    return bool(gains) and judge([math.copysign(1, theirs) * g for g in gains], exact=False) == FAILS
+
+
+def interval(summary: Summary, level: float = 0.95) -> tuple[float, float] | None:
+    """Student's interval of the mean over seeds; None for one seed."""
+    from scipy.special import stdtrit
+
+    if summary.spread is None:
+        return None
+    n = summary.seeds
+    half = float(stdtrit(n - 1, 0.5 + level / 2)) * summary.spread / math.sqrt(n)
+    return summary.mean - half, summary.mean + half
+
+
+def interval_text(summary: Summary, digits: int, highest: float = math.inf) -> str:
+    """ "97.1 to 98.3", or a dash; an accuracy ends at its `highest` value."""
+    found = interval(summary)
+    return "-" if found is None else f"{found[0]:.{digits}f} to {min(found[1], highest):.{digits}f}"
+
+
+def best_of_course(run: Result) -> tuple[float, int] | None:
+    """(highest test accuracy in per cent, its epoch) among the evaluated epochs; None without a course."""
+    course = run.history.get("test_accuracy")
+    if not course:
+        return None
+    at = max(range(len(course)), key=lambda i: course[i])
+    return 100 * course[at], (at + 1) * int(run.history.get("every", 1))

@@ -1,0 +1,66 @@
+"""Which methods x columns x seeds exist, and which items have no results at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from results_cells import Section, wanted
+from results_words import column_words, row_words
+
+from dubito.papers import PAPERS, items
+from dubito.papers.results import Result
+
+
+def coverage(results: dict[str, list[Result]], found: dict[str, list[Section]]) -> str:
+    """The page: a grid of numbers of seeds for every item that has results, then what is missing."""
+    lines = [
+        "# What has been run",
+        "",
+        "Written by `python tools/results_pages.py` from `results/`; do not edit. Each cell is the number of seeds",
+        "that exist; a dot is none. The papers' own numbers of seeds are in the headings.",
+    ]
+    for paper in PAPERS:
+        lines += ["", f"## {paper}", ""]
+        with_results = found.get(paper, [])
+        lines.append(f"{len(results.get(paper, []))} result lines.")
+        for section in with_results:
+            lines += ["", *_grid(section)]
+        missing = [i for i in items(paper).values() if i.id not in {s.item.id for s in with_results}]
+        runs = [i for i in missing if wanted(paper, i.id)]
+        lines += ["", "Not run yet: " + (", ".join(f"{i.id} ({i.title})" for i in runs) or "nothing") + "."]
+        drawings = [i.id for i in missing if i not in runs]
+        if drawings:
+            lines += ["", f"Drawings that need no runs: {', '.join(drawings)}."]
+    return "\n".join(lines) + "\n"
+
+
+def _grid(section: Section) -> Iterator[str]:
+    table = section.table
+    columns = list(dict.fromkeys(column for column, _ in table.columns))
+    changed = f"; changed: {'; '.join(section.changes)}" if section.changes else ""
+    yield f"### {section.title} ({table.size}, {section.seeds} seeds wanted{changed})"
+    yield ""
+    yield "| | " + " | ".join(column_words(section.item, c) for c in columns) + " |"
+    yield "|---|" + "---|" * len(columns)
+    for row in table.rows:
+        counts = []
+        for column in columns:
+            seeds = [e.ours.seeds for e in table.entries if (e.row, e.column) == (row, column) and e.ours]
+            counts.append(str(max(seeds)) if seeds else ".")
+        yield f"| {row_words(section.item, row)} | " + " | ".join(counts) + " |"
+
+
+def coverage_lines(found: dict[str, list[Section]]) -> list[str]:
+    """One line per section for the terminal."""
+    lines = []
+    for paper, of_paper in found.items():
+        for section in of_paper:
+            cells = {(e.row, e.column): bool(e.ours) for e in section.table.entries}
+            counts = sorted({e.ours.seeds for e in section.table.entries if e.ours})
+            seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0] if counts else 0}"
+            changed = f" ({'; '.join(section.changes)})" if section.changes else ""
+            lines.append(
+                f"{paper}.{section.item.id}{changed}: {len(section.runs)} of {section.wanted} runs, "
+                f"{sum(cells.values())} of {len(cells)} cells, {seeds} seeds"
+            )
+    return lines

@@ -1,0 +1,131 @@
+"""Methods that were run on the same data under the same noise, ranked by their accuracy on clean test labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from results_words import noise_words, parameters
+
+from dubito.papers.configs import Config
+from dubito.papers.results import Result
+from dubito.papers.statistics import FEWEST_SEEDS, Summary, paired, summarise
+from dubito.papers.tables import METRICS, method_label
+
+# Beyond this many points below the best, a difference that is not significant is doubt and not a tie.
+NEAR = 2.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A method at a place: first, level with it, in doubt (far below, but the spread is wide), or below."""
+
+    name: str
+    config: Config
+    summary: Summary
+    validation: Summary | None
+    standing: str = "below"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Data, noise, network and length of training, with the methods that were run there, best first."""
+
+    config: Config
+    methods: tuple[Standing, ...]
+    order: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """ "symmetric noise, 40 %"."""
+        return noise_words(self.config)
+
+    @property
+    def best(self) -> Standing:
+        """The first."""
+        return self.methods[0]
+
+    @property
+    def plain(self) -> Standing | None:
+        """Plain training, if it was run."""
+        found = [m for m in self.methods if m.name == "ce"]
+        return found[0] if found else None
+
+    @property
+    def picked(self) -> Standing | None:
+        """The method that noisy validation accuracy would pick; None where it was not recorded for all."""
+        if any(m.validation is None for m in self.methods):
+            return None
+        return max(self.methods, key=lambda m: m.validation.mean if m.validation else 0.0)
+
+    @property
+    def judged(self) -> bool:
+        """Whether every method has enough seeds to be told apart."""
+        return all(m.summary.seeds >= FEWEST_SEEDS for m in self.methods)
+
+    def by_first_seen(self) -> list[Standing]:
+        """In the order of the results."""
+        by_name = {m.name: m for m in self.methods}
+        return [by_name[name] for name in self.order]
+
+
+def places(results: Iterable[Result]) -> list[Place]:
+    """Group and rank; places with a single method say nothing and are left out."""
+    groups: dict[Config, dict[tuple[str, str], list[Result]]] = {}
+    for result in results:
+        variant = (method_label(result.config), parameters(result.config.params))
+        groups.setdefault(_key(result.config), {}).setdefault(variant, []).append(result)
+    made = []
+    for key, variants in groups.items():
+        ranked = _ranked(variants)
+        if len(ranked) > 1:
+            seen = dict.fromkeys(_name(v, variants) for v in variants)
+            made.append(Place(key, tuple(ranked), tuple(n for n in seen if n in {m.name for m in ranked})))
+    return made
+
+
+def _key(config: Config) -> Config:
+    """The config without method, seed and what goes with them."""
+    return dataclasses.replace(
+        config,
+        paper="",
+        item="",
+        method="",
+        params=(),
+        reading=(),
+        samples=0,
+        eval_samples=0,
+        record=(),
+        seed=0,
+    )
+
+
+def _name(variant: tuple[str, str], variants: Iterable[tuple[str, str]]) -> str:
+    """A method by its label, with its parameters where several of its settings are at the place."""
+    label, params = variant
+    twins = [other for other in variants if other[0] == label]
+    return label if len(twins) == 1 else f"{label} {params}"
+
+
+def _ranked(variants: dict[tuple[str, str], list[Result]]) -> list[Standing]:
+    found = []
+    for variant, runs in variants.items():
+        summary = summarise(runs, METRICS["test_accuracy"])
+        validation = summarise(runs, METRICS["validation_accuracy"])
+        if summary is not None:
+            found.append(Standing(_name(variant, variants), runs[0].config, summary, validation))
+    found.sort(key=lambda m: -m.summary.mean)
+    return [dataclasses.replace(m, standing=_standing(m, found[0])) for m in found]
+
+
+def _standing(mine: Standing, best: Standing) -> str:
+    if mine is best:
+        return "first"
+    test = paired(best.summary, mine.summary)
+    if test is None or mine.summary.seeds < FEWEST_SEEDS:
+        return "not judged"
+    near = best.summary.mean - mine.summary.mean <= NEAR
+    if test.p < 0.05:
+        return "below"
+    return "level" if near else "in doubt"

@@ -1,0 +1,98 @@
+"""Cells that lie far from the paper, with what the result lines know about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from results_cells import Section, best_of_course
+from results_words import column_words, parameters, row_words
+
+from dubito.papers.collect import Entry, label
+from dubito.papers.results import Result
+
+
+def signed(value: float | None, digits: int) -> str:
+    """ "+1.20", or a dash."""
+    return "-" if value is None else f"{value:+.{digits}f}"
+
+
+def open_cells(section: Section) -> Iterator[str]:
+    """Cells more than 2 points from the paper, whatever their verdict, seed by seed with the course of training."""
+    doubtful = [e for e in section.table.entries if _far(e)]
+    if not doubtful:
+        return
+    below = sum(1 for e in doubtful if (e.difference or 0.0) < 0)
+    yield (
+        f"{len(doubtful)} cells lie more than 2 points from the paper, {below} of them below it; some agree "
+        "only because spreads over seeds are wide. No cause is established: they are left standing as open. Each "
+        "seed at the end of training, and in brackets its highest evaluated test accuracy with the epoch of it:"
+    )
+    yield ""
+    yield "| column | method | parameters | verdict | ours - paper | seed by seed |"
+    yield "|---|---|---|---|---:|---|"
+    for e in doubtful:
+        courses = [_course(r, e) for r in _runs(section, e)]
+        yield (
+            f"| {column_words(section.item, e.column)} | {row_words(section.item, e.row)} | {parameters(e.params)} "
+            f"| {e.verdict} | {signed(e.difference, e.metric.digits)} | {'; '.join(courses)} |"
+        )
+    shared = _shared(section, doubtful)
+    if shared:
+        yield from ("", *shared)
+
+
+def _far(entry: Entry) -> bool:
+    return entry.difference is not None and (
+        abs(entry.difference) > entry.metric.tolerance or entry.verdict in ("differs", "opposite")
+    )
+
+
+def _runs(section: Section, entry: Entry) -> list[Result]:
+    item = section.item
+    return [
+        r for r in section.runs
+        if (label(r.config, item.rows), label(r.config, item.columns)) == (entry.row, entry.column)
+    ]  # fmt: skip
+
+
+def _course(run: Result, entry: Entry) -> str:
+    value = entry.metric.factor * run.metrics.get(entry.metric.ours, float("nan"))
+    best = best_of_course(run) if entry.metric.ours == "test_accuracy" else None
+    tail = "" if best is None else f" ({best[0]:.2f} at {best[1]})"
+    return f"{value:.{entry.metric.digits}f}{tail}"
+
+
+def _shared(section: Section, doubtful: Sequence[Entry]) -> Iterator[str]:
+    """For every method and numeric parameter: are the cells far away confined to some of its values?"""
+    judged = [e for e in section.table.entries if e.verdict not in ("-", "not judged")]
+    for row in dict.fromkeys(e.row for e in doubtful):
+        mine = [e for e in judged if e.row == row]
+        for name in [k for k, v in mine[0].params if isinstance(v, int | float) and not isinstance(v, bool)]:
+            values = sorted({dict(e.params)[name] for e in mine})
+            bad = {v: sum(1 for e in doubtful if e.row == row and dict(e.params)[name] == v) for v in values}
+            if len(values) < 2 or all(bad.values()):
+                continue
+            parts = [
+                f"{bad[v]} of {sum(1 for e in mine if dict(e.params)[name] == v)} at {name}={v:g}"
+                for v in values
+            ]
+            by_value = {v: [e for e in mine if dict(e.params)[name] == v] for v in values}
+            spreads = [
+                f"{max((e.ours.spread or 0.0) for e in by_value[v] if e.ours):.2f} at {v:g}" for v in values
+            ]
+            falls = [f"{max(_falls(section, by_value[v])):.2f} at {v:g}" for v in values]
+            yield (
+                f"- {row_words(section.item, row)}: cells more than 2 points away, by {name}: {', '.join(parts)}. "
+                f"Largest standard deviation over seeds: {', '.join(spreads)}. Largest fall within one run, from "
+                f"its highest evaluated test accuracy to the end: {', '.join(falls)}."
+            )
+
+
+def _falls(section: Section, entries: Sequence[Entry]) -> list[float]:
+    """How far each run ended below its own highest test accuracy."""
+    falls = [0.0]
+    for run in (r for e in entries for r in _runs(section, e)):
+        best = best_of_course(run)
+        if best is not None and "test_accuracy" in run.metrics:
+            falls.append(best[0] - 100 * run.metrics["test_accuracy"])
+    return falls

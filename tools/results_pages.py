@@ -1,0 +1,98 @@
+"""Write docs/results/ and docs/which-method.md from the result lines in results/, and from nothing else.
+
+    python tools/results_pages.py            write the pages, the table in README.md and the picture
+    python tools/results_pages.py --check    only say which pages are not up to date
+
+No number on these pages is typed by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from results_cells import Section, read_all, sections
+from results_coverage import coverage, coverage_lines
+from results_paper import paper_page
+from results_readme import BEGIN, END, readme_table
+from results_which import which_method, which_method_data
+
+from dubito.papers.results import Result
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = Path("docs/results")
+PICTURE = "englesson2023.table1-mnist"
+
+
+def pages(results: dict[str, list[Result]]) -> dict[Path, str]:
+    """Every page by its path below the repository."""
+    found: dict[str, list[Section]] = {name: sections(name, runs) for name, runs in results.items()}
+    made = {DOCS / f"{name}.md": paper_page(name, results[name], found[name]) for name in results}
+    made[DOCS / "coverage.md"] = coverage(results, found)
+    made[DOCS / "readme.md"] = readme_table(results)
+    made[DOCS / "which-method.json"] = which_method_data(results)
+    made[Path("docs/which-method.md")] = which_method(results)
+    return made
+
+
+def readme(text: str, table: str) -> str:
+    """README.md with the table between its markers; as it was where there are none."""
+    if BEGIN not in text or END not in text:
+        return text
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    here = re.sub(r"\]\((?!\w+:)", f"]({DOCS.as_posix()}/", table.strip())
+    return f"{head}{BEGIN}\n{here}\n{END}{tail}"
+
+
+def everything(root: Path) -> dict[Path, str]:
+    """The pages, and README.md where it has markers."""
+    made = pages(read_all(root / "results"))
+    home = root / "README.md"
+    if home.is_file():
+        text = home.read_text(encoding="utf-8")
+        made[Path("README.md")] = readme(text, made[DOCS / "readme.md"])
+    return made
+
+
+def stale(root: Path) -> list[str]:
+    """The pages that do not say what the results say."""
+    return [
+        path.as_posix()
+        for path, text in everything(root).items()
+        if not (root / path).is_file() or (root / path).read_text(encoding="utf-8") != text
+    ]
+
+
+def write(root: Path) -> list[Path]:
+    """Write what changed, and the picture; return the paths of the pages."""
+    made = everything(root)
+    for path, text in made.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+    results = read_all(root / "results")
+    if any(r.config.item == "table1-mnist" for r in results.get("englesson2023", ())):
+        from dubito.papers import figures
+
+        drawing = figures.picture(PICTURE, results["englesson2023"])
+        figures.save(drawing, root / DOCS / PICTURE.partition(".")[2])
+    return list(made)
+
+
+def main() -> int:
+    """Write or check."""
+    if "--check" in sys.argv:
+        old = stale(ROOT)
+        sys.stdout.write("".join(f"not up to date: {path}\n" for path in old))
+        return 1 if old else 0
+    write(ROOT)
+    results = read_all(ROOT / "results")
+    lines = coverage_lines({name: sections(name, runs) for name, runs in results.items()})
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""The page of one paper: ours beside theirs, orderings, what was reduced, what is open."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from results_cells import Section, interval_text
+from results_open import open_cells, signed
+from results_parts import failing_parts
+from results_words import column_words, parameters, row_words
+
+from dubito.papers import paper as paper_module
+from dubito.papers.choose import searched
+from dubito.papers.claims import FAILS, HOLDS, check
+from dubito.papers.collect import Entry
+from dubito.papers.items import choice_key
+from dubito.papers.render import number, paper_text
+from dubito.papers.results import Result
+
+SIGNS = {
+    "agrees": "✓",
+    "agrees, wide spread": "~",
+    "differs": "≠",
+    "opposite": "⇄",
+    "not judged": "·",
+    "-": "",
+}
+LEGEND = (
+    "Ours: mean ± standard deviation over seeds; the interval is Student's 95 % interval of the mean. A cell "
+    "agrees (✓) if |ours - paper| <= max(2 points, 2 sqrt(sd_paper² + sd_ours²)) with at least three seeds; "
+    "*agrees, wide spread* (~) if it would not with the paper's spread in place of ours; *opposite* (⇄) if it "
+    "differs (≠) and the paper's clear gain or loss against plain training is clearly reversed; fewer than three "
+    "seeds are *not judged* (·)."
+)
+
+
+def paper_page(paper: str, results: Sequence[Result], found: Sequence[Section]) -> str:
+    """The whole page."""
+    about = (paper_module(paper).__doc__ or paper).strip().splitlines()[0].rstrip(".")
+    lines = [
+        f"# {about}",
+        "",
+        "Written by `python tools/results_pages.py` from `results/`; do not edit.",
+        f"Protocol: `src/dubito/papers/{paper}.py`. Seeds and coverage: [coverage](coverage.md).",
+        "",
+        *_totals(results, found),
+    ]
+    if any(s.item.id == "table1-mnist" for s in found) and paper == "englesson2023":
+        lines += ["", "![Accuracy against the rate of noise, ours and the paper's](table1-mnist.svg)"]
+    for section in found:
+        lines += ["", *_section(section, results)]
+    lines += ["", *_orderings(paper, results)]
+    return "\n".join(lines) + "\n"
+
+
+def verdicts(found: Sequence[Section]) -> Counter[str]:
+    """How many cells got which verdict; cells without a counterpart are left out."""
+    return Counter(e.verdict for s in found for e in s.table.entries if e.verdict != "-")
+
+
+def _totals(results: Sequence[Result], found: Sequence[Section]) -> Iterator[str]:
+    counts = verdicts(found)
+    judged = sum(count for name, count in counts.items() if name != "not judged")
+    agree = counts["agrees"] + counts["agrees, wide spread"]
+    yield "## In short"
+    yield ""
+    if judged:
+        wide = counts["agrees, wide spread"]
+        only = f", {wide} of them only because our spread is wide" if wide else ""
+        yield (
+            f"- {judged} cells are judged: {agree} agree ({100 * agree / judged:.0f} %){only}. "
+            f"Differ: {counts['differs']}; opposite: {counts['opposite']}; not judged: {counts['not judged']}."
+        )
+    hours = sum(r.seconds for r in results) / 3600
+    yield f"- {len(results)} runs, {hours:.2f} GPU hours (the sum of the runs' shares)."
+    yield f"- Hardware: {', '.join(sorted({r.hardware for r in results if r.hardware})) or 'not recorded'}."
+    dates = sorted({r.date[:10] for r in results if r.date})
+    yield f"- Dates of the runs: {' to '.join(dict.fromkeys((dates[0], dates[-1]))) if dates else 'not recorded'}."
+    commits = sorted({r.commit[:12] + (" (changed)" if r.dirty else "") for r in results if r.commit})
+    yield f"- Commits: {', '.join(commits) or 'not recorded'}."
+
+
+def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
+    table = section.table
+    yield f"## {section.title}"
+    yield ""
+    yield f"    dubito paper run {table.name}{_size(section)} --out results"
+    yield "    make results"
+    yield ""
+    yield from _reduced(section)
+    yield ""
+    yield from _overview(section)
+    yield ""
+    yield LEGEND
+    for column in dict.fromkeys(column for column, _ in table.columns):
+        cells = [e for e in table.entries if e.column == column and e.ours is not None]
+        if cells:
+            yield from ("", f"### {column_words(section.item, column)}", "", *_cells(section, cells))
+    opened = list(open_cells(section))
+    if opened:
+        yield from ("", "### Open", "", *opened)
+    yield from _search(section, results)
+
+
+def _size(section: Section) -> str:
+    size = "" if section.table.size == "paper" else f" size={section.table.size}"
+    return size + (f" data={section.data}" if section.data else "")
+
+
+def _reduced(section: Section) -> Iterator[str]:
+    """What is less than in the paper, or different from it."""
+    table, hours = section.table, sum(r.seconds for r in section.runs) / 3600
+    cells = {(e.row, e.column) for e in table.entries}
+    filled = {(e.row, e.column): e.ours.seeds for e in table.entries if e.ours}
+    seeds = sorted(set(filled.values()))
+    empty = [row for row in table.rows if not any(place[0] == row for place in filled)]
+    yield f"- {len(section.runs)} of {section.wanted} runs, {hours:.2f} GPU hours."
+    count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    yield f"- Seeds: {count} of {section.seeds} per cell; {len(filled)} of {len(cells)} cells have results."
+    if empty:
+        yield f"- No results yet: {', '.join(row_words(section.item, row) for row in empty)}."
+    changes = [*([f"size {table.size!r}"] if table.size != "paper" else []), *section.changes]
+    if changes:
+        yield f"- Changed from the paper's protocol: {'; '.join(changes)}."
+    else:
+        yield "- Network, noise, optimiser, length of training and selection are the paper's."
+    numeric = sorted({h.partition(", ")[2] for r in section.runs if ", " in (h := r.hardware)})
+    if numeric:
+        yield f"- Arithmetic: {'; '.join(numeric)}; the paper's is not stated."
+
+
+def _overview(section: Section) -> Iterator[str]:
+    """Means and signs at a glance, one table for each metric."""
+    table = section.table
+    for metric in dict.fromkeys(metric for _, metric in table.columns):
+        columns = [c for c, m in table.columns if m == metric]
+        if not any(e.ours for e in table.entries if e.metric == metric):
+            continue
+        yield f"`{metric.ours}`:"
+        yield ""
+        yield "| | " + " | ".join(column_words(section.item, c) for c in columns) + " |"
+        yield "|---|" + "---:|" * len(columns)
+        for row in table.rows:
+            cells = [_glance(table.at(row, column, metric)) for column in columns]
+            yield f"| {row_words(section.item, row)} | " + " | ".join(cells) + " |"
+
+
+def _glance(entry: Entry | None) -> str:
+    if entry is None or entry.ours is None:
+        return ""
+    return f"{number(entry.ours.mean, entry.metric.digits)} {SIGNS[entry.verdict]}".strip()
+
+
+def _cells(section: Section, cells: Sequence[Entry]) -> Iterator[str]:
+    several = len({e.metric for e in cells}) > 1
+    extra = " metric |" if several else ""
+    yield f"| method |{extra} ours | seeds | interval | paper | difference | verdict | parameters |"
+    yield f"|---|{'---|' if several else ''}---:|---:|---:|---:|---:|---|---|"
+    for e in cells:
+        assert e.ours is not None
+        digits, highest = e.metric.digits, 100.0 if e.metric.factor == 100.0 else math.inf
+        spread = "" if e.ours.spread is None else f" ± {number(e.ours.spread, digits)}"
+        fields = [
+            row_words(section.item, e.row),
+            *([e.metric.ours] if several else []),
+            f"{number(e.ours.mean, digits)}{spread}{e.mark}",
+            str(e.ours.seeds),
+            interval_text(e.ours, digits, highest),
+            paper_text(e),
+            signed(e.difference, digits),
+            e.verdict,
+            parameters(e.params),
+        ]
+        yield f"| {' | '.join(fields)} |"
+
+
+def _search(section: Section, results: Sequence[Result]) -> Iterator[str]:
+    """What our own search chose, where it is finished."""
+    choices = searched(section.item, results, section.table.size, section.data)
+    if not choices:
+        return
+    printed = {choice_key(c): c for c in section.item.make(section.table.size, section.data, None)}
+    yield from (
+        "",
+        "### Our own search",
+        "",
+        "By noisy validation accuracy at the end of training, one seed:",
+        "",
+    )
+    yield from ("| place | ours chose | the paper chose |", "|---|---|---|")
+    for place, params in sorted(choices.items()):
+        theirs = parameters(printed[place].params) if place in printed else "-"
+        yield f"| {place} | {parameters(tuple(sorted(params.items())))} | {theirs} |"
+
+
+def _orderings(paper: str, results: Sequence[Result]) -> Iterator[str]:
+    """Every statement of the paper with its verdict."""
+    yield from ("## Orderings and statements of the paper", "")
+    yield (
+        "A statement holds if all its comparisons do, by more than two standard errors of the difference paired by "
+        "seed, with at least three seeds. Where data sets are missing it cannot be told as a whole; the "
+        "comparisons that can be made are counted."
+    )
+    yield from (
+        "",
+        "| no. | statement | verdict | hold | fail | cannot tell |",
+        "|---|---|---|---:|---:|---:|",
+    )
+    findings = check(paper, results)
+    for f in findings:
+        yield f"| {f.claim.number} | {f.claim.text} | {f.outcome} | {f.holds} | {f.fails} | {f.unknown} |"
+    broken = [(f, part) for f in findings for part in failing_parts(paper, f, results)]
+    yield ""
+    total = Counter(f.outcome for f in findings)
+    yield f"{total[HOLDS]} hold, {total[FAILS]} fail, {len(findings) - total[HOLDS] - total[FAILS]} cannot be told."
+    if broken:
+        yield from ("", "Comparisons that fail:", "")
+        yield from (f"- {f.claim.number}: {text}" for f, text in broken)

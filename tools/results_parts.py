@@ -1,0 +1,43 @@
+"""The single comparisons behind a statement, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dubito.papers.claims import FAILS, Finding, _FromResults
+from dubito.papers.claims._parts import Above, At, Wider, Within
+from dubito.papers.results import Result
+
+
+def failing_parts(paper: str, finding: Finding, results: Sequence[Result]) -> Iterator[str]:
+    """Each comparison that fails, with our means."""
+    if not finding.fails:
+        return
+    source = _FromResults(paper, results, "paper")
+    for part in finding.claim.parts:
+        if part.decide(source) == FAILS:
+            yield _words(part, source)
+
+
+def _words(part: Any, source: _FromResults) -> str:
+    if isinstance(part, Above):
+        margin = f" by more than {part.margin:g}" if part.margin else ""
+        return f"{_cell(part.high, source)} is not above {_cell(part.low, source)}{margin}"
+    if isinstance(part, Within):
+        cells = f"{_cell(part.one, source)} and {_cell(part.other, source)}"
+        return f"{cells} are more than {part.tolerance:g} apart"
+    if isinstance(part, Wider):
+        return f"the gap of {_cell(part.a, source)} over {_cell(part.b, source)} is not the wider one"
+    return type(part).__name__.lower() + " " + ", ".join(_cell(c, source) for c in _cells(part))
+
+
+def _cells(part: Any) -> list[At]:
+    return [v for v in vars(part).values() if isinstance(v, At)]
+
+
+def _cell(cell: At, source: _FromResults) -> str:
+    summary = source.summary(cell)
+    mean = "" if summary is None else f" ({summary.mean:.2f})"
+    fields = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for _, value in cell.fields)
+    return f"{fields}{mean}"

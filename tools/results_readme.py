@@ -1,0 +1,65 @@
+"""The one table for README.md."""
+
+from __future__ import annotations
+
+from results_groups import Place, places
+from results_words import method_words
+
+from dubito.papers.results import Result
+from dubito.papers.tables import METRICS, paper_cell
+
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+COLUMNS = (("none", 0.0), ("resample", 0.4), ("resample", 0.8), ("asymmetric", 0.2), ("asymmetric", 0.4))
+TITLES = {"none": "clean labels", "resample": "symmetric", "asymmetric": "asymmetric"}
+
+
+def readme_table(results: dict[str, list[Result]]) -> str:
+    """Accuracy on MNIST under five kinds of noise, the paper's in brackets."""
+    runs = [r for r in results.get("englesson2023", []) if r.config.item == "table1-mnist"]
+    runs = [r for r in runs if r.config.size == "paper"]
+    found = {(p.config.noise, p.config.rate): p for p in places(runs)}
+    shown = [found[c] for c in COLUMNS if c in found]
+    if not shown:
+        return "No results yet.\n"
+    methods = list(dict.fromkeys(m.name for p in shown for m in p.by_first_seen()))
+    lines = [
+        "Accuracy on the clean MNIST test set after training on wrong labels, in per cent (in brackets: as",
+        "printed by Englesson et al. 2023, table 1). Bold: the best of the column, and what is within 2",
+        "points of it and not significantly below (paired t-test over seeds).",
+        "",
+        "| method | " + " | ".join(_title(p) for p in shown) + " |",
+        "|---|" + "---:|" * len(shown),
+    ]
+    for method in methods:
+        lines.append(f"| {method_words(method)} | " + " | ".join(_cell(p, method) for p in shown) + " |")
+    epochs = sorted({r.config.epochs for r in runs})  # of one table at one size: a single number
+    hardware = ", ".join(sorted({r.hardware for r in runs if r.hardware}))
+    dates = sorted({r.date[:10] for r in runs if r.date})
+    seeds = sorted({m.summary.seeds for p in shown for m in p.methods})
+    count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
+    lines += [
+        "",
+        f"Mean ± standard deviation of {count} seeds; LeNet-5, {epochs[0]} epochs; {hardware}; {when}.",
+        "Every cell with its interval and verdict: [results](englesson2023.md). Regenerate: `make results`.",
+        "",
+        "![Accuracy against the rate of wrong labels, ours and the paper's](table1-mnist.png)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _title(place: Place) -> str:
+    title = TITLES[place.config.noise]
+    return title if place.config.noise == "none" else f"{title} {100 * place.config.rate:.0f} %"
+
+
+def _cell(place: Place, method: str) -> str:
+    found = [m for m in place.methods if m.name == method]
+    if not found:
+        return ""
+    mine = found[0]
+    spread = "" if mine.summary.spread is None else f" ± {mine.summary.spread:.1f}"
+    text = f"{mine.summary.mean:.1f}{spread}"
+    bold = f"**{text}**" if mine.standing in ("first", "level") else text
+    printed = paper_cell("englesson2023.table1", mine.config, METRICS["test_accuracy"])
+    return bold + (f" ({printed.value:.1f})" if printed else "")

@@ -1,0 +1,248 @@
+"""Which method for which noise: a page and a data file computed from the result lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from results_cells import interval, interval_text, wanted
+from results_groups import Place, Standing, places
+from results_words import DATA, NOISES, method_words, parameters
+
+from dubito.papers import PAPERS, items
+from dubito.papers.results import Result
+from dubito.papers.statistics import Summary
+from dubito.papers.tables import method_label
+
+
+def which_method(results: dict[str, list[Result]]) -> str:
+    """The page."""
+    found = _places(results)
+    lines = [
+        "# Which method for which noise",
+        "",
+        "Written by `python tools/results_pages.py` from `results/`; do not edit. Accuracy on clean test labels",
+        "in per cent, with Student's 95 % intervals of the mean over seeds. Every method has the hyper-parameters",
+        "that its paper chose for this data and this noise: the ranking presupposes a search on noisy validation",
+        "data.",
+        "",
+        "*First*: the highest mean. *Level*: within 2 points of it and not significantly below (paired t-test over",
+        "seeds, p < .05). *In doubt*: more than 2 points below, but the spread over seeds is too wide to be sure.",
+    ]
+    if not found:
+        return "\n".join([*lines, "", "No results yet."]) + "\n"
+    lines += ["", *_short(found), "", *_decision(found), "", *_unknown_rate(found), "", "## Place by place"]
+    for place in found:
+        lines += ["", *_place(place)]
+    lines += ["", *_missing(results)]
+    return "\n".join(lines) + "\n"
+
+
+def _places(results: dict[str, list[Result]]) -> list[Place]:
+    return places(r for runs in results.values() for r in runs if r.config.size != "smoke")
+
+
+def _title(place: Place) -> str:
+    config = place.config
+    length = f"{config.epochs} epochs" if config.epochs else f"{config.steps} steps"
+    return f"{DATA.get(config.data, config.data)}, {config.network}, {length}, {place.words}"
+
+
+def _short(found: Sequence[Place]) -> Iterator[str]:
+    """One sentence for each kind of noise on each data set."""
+    kinds: dict[tuple[str, str], list[Place]] = {}
+    for place in found:
+        kinds.setdefault((place.config.data, place.config.noise), []).append(place)
+    yield from ("## In short", "")
+    for (data, noise), group in kinds.items():
+        firsts: dict[str, list[str]] = {}
+        for place in group:
+            for mine in place.methods:
+                if mine.standing in ("first", "level"):
+                    firsts.setdefault(mine.name, []).append(mine.standing)
+        ranked = sorted(firsts.items(), key=lambda pair: (-len(pair[1]), -pair[1].count("first"), pair[0]))
+        parts = [f"{method_words(n)} {len(s)} ({s.count('first')} first)" for n, s in ranked]
+        places_ = "1 place" if len(group) == 1 else f"{len(group)} rates"
+        kind = NOISES.get(noise, noise)
+        yield f"- {DATA.get(data, data)}, {kind}, {places_}: first or level with the first: {', '.join(parts)}."
+
+
+def _decision(found: Sequence[Place]) -> Iterator[str]:
+    yield from ("## Decision table", "")
+    yield "| data | noise | first | level | in doubt | gain over plain training | noisy validation would pick |"
+    yield "|---|---|---|---|---|---:|---|"
+    for place in found:
+        level, doubt = (_names(place, s) for s in ("level", "in doubt"))
+        first = _with_interval(place.best) + ("" if place.judged else " (too few seeds)")
+        yield (
+            f"| {DATA.get(place.config.data, place.config.data)} | {place.words} | {first} | {level} | {doubt} "
+            f"| {_gain(place)} | {_picked(place)} |"
+        )
+
+
+def _names(place: Place, standing: str) -> str:
+    return ", ".join(method_words(m.name) for m in place.methods if m.standing == standing) or "-"
+
+
+def _with_interval(mine: Standing) -> str:
+    return f"{method_words(mine.name)} {mine.summary.mean:.2f} ({interval_text(mine.summary, 2, 100.0)})"
+
+
+def _gain(place: Place) -> str:
+    """Mean and interval of the first over plain training, paired by seed."""
+    gain = _paired(place.best, place.plain)
+    if gain is None:
+        return "-"
+    return f"{gain.mean:+.2f} ({interval_text(gain, 2)})"
+
+
+def _paired(one: Standing, other: Standing | None) -> Summary | None:
+    if other is None or one is other:
+        return None
+    both = sorted(one.summary.values.keys() & other.summary.values.keys())
+    return Summary({s: one.summary.values[s] - other.summary.values[s] for s in both}) if both else None
+
+
+def _picked(place: Place) -> str:
+    picked = place.picked
+    if picked is None:
+        return "-"
+    short = place.best.summary.mean - picked.summary.mean
+    return (
+        f"{method_words(picked.name)} ({-short:+.2f})"
+        if short
+        else f"{method_words(picked.name)} (the first)"
+    )
+
+
+def _unknown_rate(found: Sequence[Place]) -> Iterator[str]:
+    """How far below the best a method is over all rates of one kind of noise."""
+    yield from ("## If only the kind of noise is known", "")
+    yield "Points below the best of the place, over the rates that were run; sorted by the worst. The"
+    yield "hyper-parameters are still those chosen for each rate."
+    kinds: dict[tuple[str, str], list[Place]] = {}
+    for place in found:
+        if place.config.noise != "none":
+            kinds.setdefault((place.config.data, place.config.noise), []).append(place)
+    kinds = {k: v for k, v in kinds.items() if len(v) > 1}
+    for data, of_data in _by_data(kinds).items():
+        if len(of_data) > 1:
+            kinds[data, "any kind"] = [p for group in of_data for p in group]
+    for (data, noise), group in kinds.items():
+        yield from ("", f"### {DATA.get(data, data)}, {NOISES.get(noise, noise)}", "")
+        yield from ("| method | mean | worst | where | places |", "|---|---:|---:|---|---:|")
+        for name, short in _shortfalls(group):
+            worst, where = max((v, w) for w, v in short.items())
+            mean = sum(short.values()) / len(short)
+            yield f"| {method_words(name)} | {mean:.2f} | {worst:.2f} | {where} | {len(short)} of {len(group)} |"
+
+
+def _by_data(kinds: dict[tuple[str, str], list[Place]]) -> dict[str, list[list[Place]]]:
+    grouped: dict[str, list[list[Place]]] = {}
+    for (data, _), group in kinds.items():
+        grouped.setdefault(data, []).append(group)
+    return grouped
+
+
+def _shortfalls(group: Sequence[Place]) -> list[tuple[str, dict[str, float]]]:
+    found: dict[str, dict[str, float]] = {}
+    for place in group:
+        for mine in place.methods:
+            found.setdefault(mine.name, {})[place.words] = place.best.summary.mean - mine.summary.mean
+    return sorted(found.items(), key=lambda pair: (max(pair[1].values()), pair[0]))
+
+
+def _place(place: Place) -> Iterator[str]:
+    best, plain = place.best, place.plain
+    yield f"### {_title(place)}"
+    yield ""
+    words = f"{method_words(best.name)} is first of {len(place.methods)} methods at {best.summary.mean:.2f}"
+    level = [m for m in place.methods if m.standing == "level"]
+    words += (
+        f"; {_and(level)} {'is' if len(level) == 1 else 'are'} level with it"
+        if level
+        else "; no method is level with it"
+    )
+    if plain is not None and plain is not best:
+        words += f". Plain training reaches {plain.summary.mean:.2f}"
+    yield words + "."
+    yield from ("", "| method | accuracy | interval | lowest seed | seeds | standing | parameters |")
+    yield "|---|---:|---:|---:|---:|---|---|"
+    for m in place.methods:
+        spread = "" if m.summary.spread is None else f" ± {m.summary.spread:.2f}"
+        lowest = min(m.summary.values.values())
+        yield (
+            f"| {method_words(m.name)} | {m.summary.mean:.2f}{spread} | {interval_text(m.summary, 2, 100.0)} "
+            f"| {lowest:.2f} | {m.summary.seeds} | {m.standing} | {parameters(m.config.params)} |"
+        )
+
+
+def _and(methods: Sequence[Standing]) -> str:
+    names = [method_words(m.name) for m in methods]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _missing(results: dict[str, list[Result]]) -> Iterator[str]:
+    """What the papers have and the results do not."""
+    done = [r.config for runs in results.values() for r in runs if r.config.size != "smoke"]
+    configs = [c for p in PAPERS for i in items(p).values() for c in wanted(p, i.id) if c.data != "gaussians"]
+    methods = sorted({method_label(c) for c in configs} - {method_label(c) for c in done})
+    yield from (
+        "## Not covered yet",
+        "",
+        "The papers' protocols include these, and there are no results for them:",
+        "",
+    )
+    yield f"- methods: {', '.join(method_words(m) for m in methods) or 'none'};"
+    have = {(c.data, c.noise) for c in done}
+    kinds: dict[str, set[str]] = {}
+    for c in configs:
+        if (c.data, c.noise) not in have:
+            kinds.setdefault(c.noise, set()).add(DATA.get(c.data, c.data))
+    for noise, data in sorted(kinds.items()):
+        yield f"- {NOISES.get(noise, noise)} on {', '.join(sorted(data))};"
+    few = [p for p in _places(results) if not p.judged]
+    yield f"- places where some method has fewer than three seeds: {len(few)}."
+
+
+def which_method_data(results: dict[str, list[Result]]) -> str:
+    """The same as data."""
+    return (
+        json.dumps([_data(p) for p in _places(results)], indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    )
+
+
+def _data(place: Place) -> dict[str, Any]:
+    config, picked = place.config, place.picked
+    names = (
+        "data",
+        "labels",
+        "noise",
+        "rate",
+        "matrix",
+        "annotators",
+        "skill",
+        "per_item",
+        "network",
+        "epochs",
+        "steps",
+    )
+    return {
+        **{name: getattr(config, name) for name in names},
+        "picked_by_noisy_validation": None if picked is None else picked.name,
+        "methods": [_one(m) for m in place.methods],
+    }
+
+
+def _one(mine: Standing) -> dict[str, Any]:
+    bounds, spread = interval(mine.summary), mine.summary.spread
+    return {
+        "method": mine.name,
+        "params": dict(mine.config.params),
+        "accuracy": round(mine.summary.mean, 4),
+        "spread": None if spread is None else round(spread, 4),
+        "interval": None if bounds is None else [round(b, 4) for b in bounds],
+        "seeds": mine.summary.seeds,
+        "standing": mine.standing,
+    }

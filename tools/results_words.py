@@ -1,0 +1,83 @@
+"""Names of cells, noise and parameters in plain words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dubito.papers.configs import Config
+from dubito.papers.items import Item
+
+NOISES = {
+    "none": "no noise",
+    "resample": "symmetric",
+    "asymmetric": "asymmetric",
+    "flip_to_other": "to another class",
+    "class_dependent": "class dependent",
+    "natural": "human labels",
+    "pairwise_flippers": "pairwise flippers",
+    "hammer_spammers": "hammer-spammers",
+    "cifar10_annotators": "four annotators",
+}
+METHODS = {"ce": "ce (plain training)", "forward:transition=estimated": "forward (estimated matrix)"}
+DATA = {
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "cifar10n": "CIFAR-10N",
+    "cifar100n": "CIFAR-100N",
+    "svhn": "SVHN",
+    "svhn_crops": "SVHN crops",
+    "camvid": "CamVid",
+    "labelme": "LabelMe",
+}
+
+
+def method_words(method: str) -> str:
+    """ "forward (estimated matrix)"."""
+    return METHODS.get(method, method)
+
+
+def noise_words(config: Config) -> str:
+    """ "symmetric noise, 40 %"."""
+    if config.noise == "none":
+        return "no noise"
+    kind = NOISES.get(config.noise, config.noise)
+    if config.noise == "natural":
+        return f"{kind}, {config.labels}" if config.labels else kind
+    if config.annotators:
+        each = "all label every item" if not config.per_item else f"{config.per_item} label per item"
+        return f"{config.annotators} {kind}, skill {config.skill:g}, {each}"
+    if config.matrix and not config.rate:
+        return f"{kind} noise, {config.matrix}"
+    return f"{kind} noise, {100 * config.rate:.0f} %"
+
+
+def column_words(item: Item, column: tuple[str, ...]) -> str:
+    """A column of a table."""
+    if item.columns == ("noise", "rate"):
+        noise, rate = column
+        kind = NOISES.get(noise, noise)
+        return kind if noise == "none" else f"{kind} {100 * float(rate):.0f} %"
+    return " ".join(_word(name, value) for name, value in zip(item.columns, column) if value) or "all"
+
+
+def row_words(item: Item, row: tuple[str, ...]) -> str:
+    """A row of a table."""
+    return " ".join(_word(name, value) for name, value in zip(item.rows, row) if value) or "all"
+
+
+def _word(name: str, value: str) -> str:
+    if name == "method":
+        return method_words(value)
+    if name == "data":
+        return DATA.get(value, value)
+    if name == "noise":
+        return NOISES.get(value, value)
+    return value if name in ("labels", "network") else f"{name}={value}"
+
+
+def parameters(params: tuple[tuple[str, Any], ...]) -> str:
+    """ "lam=0.1, temperature=0.5"; what is always the same for a method is left out."""
+    hidden = {"smoothing", "covariance", "dummy", "transition"}
+    shown = [(k, v) for k, v in params if k not in hidden]
+    return ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown)
