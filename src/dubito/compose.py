@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ._random import generator
+from .crowd import majority_vote
 from .data import LabelledData
 from .errors import DubitoError
 from .estimate import anchor_transition, out_of_fold
-from .evaluate import predict, scores
+from .evaluate import evaluate, predict
 from .methods import METHODS, Method, Stages, parse
 from .metrics import confusion_error
 from .model import Model
 from .procedures import Teacher
+from .procedures.em import count_annotators
 from .train import Run, fit
 
 MakeBackbone = Callable[[Generator], nn.Module]
@@ -48,7 +51,8 @@ def train_method(
         method: a `Method`, or the text of one as `methods.parse` reads it.
         params: its parameters, which add to those in the text.
         make_backbone: generator -> untrained network with the attribute `out_features`; called once per stage.
-        data, valid: examples with noisy labels. Clean labels of `data` are never used for training; where they are
+        data, valid: examples with noisy labels, of one or of several annotators; methods that know no annotators
+            learn from the majority vote. Clean labels of `data` are never used for training; where they are
             known, the error of an estimated matrix is reported.
         seed: keys the start of every network, and everything random in `fit`.
         num_classes: K; by default that of the data.
@@ -76,7 +80,12 @@ def train_method(
     given, extra = _first_stage(method, params, make_backbone, data, valid, common)
     stages = method.build(**{**params, **given})
     role = "-student" if method.needs == "teacher" else ""  # a start of its own, not that of its teacher
-    model = assemble(stages, make_backbone, K, seed=seed, head_init=head_init, role=role)
+    people = None if data.crowd is None else count_annotators(data)
+    if stages.labels == "vote":
+        data, valid = voted(data, seed), None if valid is None else voted(valid, seed)
+    model = assemble(
+        stages, make_backbone, K, seed=seed, head_init=head_init, role=role, num_annotators=people
+    )
     run = fit_stages(stages, model, data, valid, seed=seed, **options)
     run.extra.update(extra)
     return run
@@ -90,6 +99,7 @@ def assemble(
     seed: int,
     head_init: str = "glorot",
     role: str = "",
+    num_annotators: int | None = None,
 ) -> Model:
     """The untrained model of some stages; backbone and head start from generators keyed by seed and role."""
     backbone = make_backbone(generator(seed, 0, f"backbone{role}"))
@@ -100,9 +110,20 @@ def assemble(
             expected="an attribute out_features",
             got=type(backbone).__name__,
         )
-    head = stages.head(width, num_classes, generator=generator(seed, 0, f"head{role}"), init=head_init)
-    channel = None if stages.channel is None else stages.channel(num_classes)
+    source = generator(seed, 0, f"head{role}")
+    head = stages.make_head(width, num_classes, num_annotators, generator=source, init=head_init)
+    channel = stages.make_channel(num_classes, num_annotators)
     return Model(backbone, head, channel=channel, **stages.model)
+
+
+def voted(data: LabelledData, seed: int) -> LabelledData:
+    """The majority label of every example, ties drawn by the seed; data without annotators stay as they are."""
+    if data.crowd is None:
+        return data
+    votes, _ = majority_vote(data.crowd_labels(), seed=seed)
+    without = torch.bincount(data.crowd.item, minlength=len(data)) == 0
+    labels = torch.where(without, -1, votes.to(data.device, torch.int64))
+    return replace(data, labels=labels, crowd=None)
 
 
 def fit_stages(
@@ -214,23 +235,13 @@ def search(
         run = train_method(
             method, {**params, parameter: value}, make_backbone, data, valid, out=place, **options
         )
-        found = observed_log_likelihood(run.model, valid)
+        found = evaluate(run.model, valid.to(next(run.model.parameters()).device))["log_likelihood"]
         if best is None or found > max(t["log_likelihood"] for t in tried):
             best = run
         tried.append({parameter: value, "log_likelihood": found})
     assert best is not None
     best.extra["search"] = tried
     return best
-
-
-def observed_log_likelihood(model: Model, data: LabelledData) -> float:
-    """Mean log p(observed label | x), through the channel where the model has one."""
-    log_p = predict(model, data.to(next(model.parameters()).device)).log_p
-    if data.crowd is None:
-        return scores(model.observed(log_p), data.labels.to(log_p.device))["log_likelihood"]
-    item, annotator, label = (t.to(log_p.device) for t in data.crowd)
-    log_q = log_p[item] if model.channel is None else model.observed(log_p[item], annotator)
-    return scores(log_q, label)["log_likelihood"]
 
 
 def _first_stage(

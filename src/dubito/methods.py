@@ -9,73 +9,20 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
 
 from . import channels, heads, links, losses, noise, penalties, targets
+from ._crowd_methods import CROWD
+from ._method import Method as Method
+from ._method import Stages as Stages
 from .errors import DubitoError, nearest
-from .losses import nll
-from .model import Loss, Model
-from .procedures import CoTeaching, Distillation, Plain, Pruning, SelfPaced, Target, Teacher
-
-
-@dataclass(frozen=True)
-class Stages:
-    """The stages that a method puts between features and the number it minimises."""
-
-    head: Callable[..., nn.Module] = heads.Point
-    loss: Loss = nll
-    target: Target | None = None
-    channel: Callable[[int], nn.Module] | None = None
-    penalty: Callable[..., Tensor] | None = None
-    procedure: Callable[..., Plain] = Plain
-    model: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Method:
-    """A named way to train.
-
-    Arguments:
-        stages: a function of the method's parameters, all with defaults.
-        advice: one line: when to use it.
-        grid: the values that the papers search, per parameter.
-        first: a method that is trained before, on the same data: the source of an estimated transition matrix
-            (``needs="transition"``) or of a teacher (``needs="teacher"``); see `compose.train_method`.
-        valid: the kinds of data it takes: single labels, crowd, pixels.
-    """
-
-    name: str
-    stages: Callable[..., Stages]
-    advice: str
-    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    first: str | None = None
-    needs: str | None = None
-    valid: tuple[str, ...] = ("single", "pixels")
-
-    @property
-    def defaults(self) -> dict[str, Any]:
-        """Parameter -> default; None where a value must be given or is estimated."""
-        return {
-            name: p.default
-            for name, p in inspect.signature(self.stages).parameters.items()
-            if name != "transition"
-        }
-
-    def build(self, **params: Any) -> Stages:
-        """The stages for these parameters; an unknown one is refused with the nearest name."""
-        known = set(inspect.signature(self.stages).parameters)
-        for name in params:
-            if name not in known:
-                raise DubitoError(f"{self.name} has no parameter {name!r}", remedy=nearest(name, known))
-        return self.stages(**params)
+from .model import Model
+from .procedures import CoTeaching, Distillation, Pruning, SelfPaced, Teacher
 
 
 def _ce() -> Stages:
@@ -200,7 +147,8 @@ _TAUS = (0.025, 0.05, 0.1, 0.2, 0.6, 1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 5.0, 10.0, 15
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("ce", _ce, "Cross-entropy: the baseline, and enough when labels are nearly clean."),
+        Method("ce", _ce, "Cross-entropy: the baseline, and enough when labels are nearly clean.",
+               valid=("single", "crowd", "pixels")),
         Method("smooth", _smooth, "Cheap and safe under mild symmetric noise; try alpha above the noise rate.",
                grid={"alpha": (0.1, 0.2, 0.4, 0.7)}),
         Method("forward", _forward, "When the transition matrix is known, or classes have clear anchor examples.",
@@ -215,7 +163,8 @@ METHODS: dict[str, Method] = {
                grid={"t1": (0.5, 0.7, 0.9), "t2": (1.1, 2.0, 4.0)}),
         Method("nan", _nan, "Noise on labels as a regulariser; long training with a small constant rate.",
                grid={"sigma": (0.1, 0.2, 0.5, 0.75, 1.0)}),
-        Method("bootstrap", _bootstrap, "Mild noise on a model that is right more often than the labels."),
+        Method("bootstrap", _bootstrap, "Mild noise on a model that is right more often than the labels.",
+               valid=("single", "crowd", "pixels")),
         Method("coteaching", _coteaching, "Symmetric noise of a known rate and the budget for two networks.",
                valid=("single",)),
         Method("mentornet", _mentornet, "As co-teaching with one network; lambda2 and burn-in need a search.",
@@ -228,6 +177,7 @@ METHODS: dict[str, Method] = {
                first="ce", needs="teacher", valid=("single",)),
         Method("single-cm", _single_cm, "One unknown transition matrix, learned with the network.",
                valid=("single", "crowd", "pixels")),
+        *CROWD,
     )
 }  # fmt: skip
 

@@ -33,6 +33,19 @@ def adam(
     return torch.optim.Adam(groups(parameters, weight_decay, decay), lr=lr, betas=betas, eps=eps, **options)
 
 
+def row_adam(
+    parameters: Named,
+    *,
+    lr: float | Tensor = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-7,
+    weight_decay: float = 0.0,
+    decay: str = "all",
+) -> RowAdam:
+    """Adam for models with row-sparse gradients (thousands of annotators): see `RowAdam`."""
+    return RowAdam(groups(parameters, weight_decay, decay), lr=lr, betas=betas, eps=eps)
+
+
 def sgd(
     parameters: Named,
     *,
@@ -73,6 +86,43 @@ def groups(parameters: Named, weight_decay: float, decay: str) -> list[dict[str,
     others = [p for _, p in named if p.dim() <= 1]
     found = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
     return [group for group in found if group["params"]]
+
+
+class RowAdam(torch.optim.Adam):
+    """Adam that leaves rows without a gradient alone, where gradients are row-sparse.
+
+    Dense gradients are treated as by Adam. Of a sparse one only the rows that occur are read and written: their
+    moments decay when they occur, not at every step, and weight decay does not apply. When all rows occur in all
+    steps this is Adam.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """One update of every parameter that has a gradient, and of the rows that have one."""
+        sparse = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None and p.grad.is_sparse:
+                    sparse.append((group, p, p.grad.coalesce()))
+                    p.grad = None
+        found = super().step(closure)
+        for group, p, gradient in sparse:
+            self._rows(group, p, gradient)
+            p.grad = gradient
+        return found
+
+    def _rows(self, group: dict[str, Any], p: nn.Parameter, gradient: Tensor) -> None:
+        state, (beta1, beta2) = self.state[p], group["betas"]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+        state["step"] += 1
+        rows, g, step = gradient.indices()[0], gradient.values(), float(state["step"])
+        mean = state["exp_avg"][rows].lerp_(g, 1 - beta1)
+        square = state["exp_avg_sq"][rows].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        state["exp_avg"][rows], state["exp_avg_sq"][rows] = mean, square
+        width = (square / (1 - beta2**step)).sqrt_().add_(group["eps"])
+        p.index_add_(0, rows, mean / width, alpha=-float(group["lr"]) / (1 - beta1**step))
 
 
 class LARS(torch.optim.Optimizer):

@@ -137,7 +137,7 @@ def fit(
     rates = [group["lr"] for group in opt.param_groups]
     order, batches = Order(len(data), batch_size, batching, seed=seed), Batches(data, ranks)
     steps = order.steps(epochs) if steps is None else steps
-    epochs = order.epoch(steps - 1) + 1
+    epochs = trained.epochs = order.epoch(steps - 1) + 1
     watch = Watch(opt, where, clip)
     run = Run(trained.model, trained)
     config = {k: v for k, v in options.items() if k not in _NOT_THE_RUN}
@@ -185,6 +185,7 @@ def fit(
             elif session.due(step, checkpoint_every):
                 watch.report()
                 session.save(step, run, trained, opt, average)
+        trained.end(data)
         run.steps, run.folder = step, session.folder
         run.model = session.select(run, trained.model if average is None else average, select)
     run.seconds = time.monotonic() - started

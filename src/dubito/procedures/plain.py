@@ -30,8 +30,8 @@ class Plain(nn.Module):
     With several labels per example their losses are summed, then averaged over examples. Where the data has weights
     of examples (`_batches.WEIGHT`), every loss is multiplied by its example's weight.
 
-    Attributes kept by the loop: `epoch`, and `best`, the weights of the model with the best validation accuracy so
-    far (None without validation data).
+    Attributes kept by the loop: `epoch`, `epochs` (of the whole run), and `best`, the weights of the model with the
+    best validation accuracy so far (None without validation data).
 
     Reference:
         tanno2019 eq. 4, alg. 1, listing 1, listing 3
@@ -49,7 +49,7 @@ class Plain(nn.Module):
         check_stages(model, loss)
         self.model, self.loss, self.target, self.penalty = model, loss, target, penalty
         self._wants = set() if target is None else set(inspect.signature(target).parameters)
-        self.epoch = 0
+        self.epoch, self.epochs = 0, 1
         self.best: Mapping[str, Tensor] | None = None
 
     def begin(self, data: LabelledData) -> None:
@@ -58,6 +58,9 @@ class Plain(nn.Module):
     def begin_epoch(self, epoch: int, data: LabelledData) -> None:
         """Between epochs plain training only counts."""
         self.epoch = epoch
+
+    def end(self, data: LabelledData) -> None:
+        """After the last step, before a model is chosen. A finished run that is taken up again comes here too."""
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """The scalar that this step minimises."""

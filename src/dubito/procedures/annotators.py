@@ -1,0 +1,48 @@
+"""Training with a matrix per annotator when there are thousands of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .._batches import Batch
+from ..data import LabelledData
+from .em import count_annotators, crowd_of
+from .plain import Draw, Plain, mean_of_given
+
+# Above so many annotators matrices are updated row by row.
+MANY = 1000
+
+
+class SparseAnnotators(Plain):
+    """Plain training whose penalty reads only the annotators of the batch.
+
+    The penalty is called as ``penalty(channel, annotators=, counts=, fraction=)``, as `penalties.trace` takes it:
+    its mean over batches is the penalty on all annotators who gave a label. With a channel of row-sparse gradients
+    (``AnnotatorConfusion(..., sparse=True)``) and `optim.row_adam`, the cost of a step follows the labels in it.
+
+    Reference:
+        tanno2019 eq. 4
+    """
+
+    counts: Tensor
+
+    def begin(self, data: LabelledData) -> None:
+        """Count the labels of every annotator."""
+        crowd = crowd_of(data)
+        counts = torch.bincount(crowd.annotator, minlength=count_annotators(data))
+        self.register_buffer("counts", counts)
+        self.num_items = len(data)
+
+    def forward(self, batch: Batch, draw: Draw) -> Tensor:
+        """Mean over items of the sum over labels, plus the estimate of the penalty."""
+        total = mean_of_given(self.losses(self.model, batch, draw), batch)
+        if self.penalty is None or batch.annotators is None:
+            return total
+        # The labels of this process's share, over the share of all items that the whole step holds.
+        return total + self.penalty(
+            self.model.channel,
+            annotators=batch.annotators,
+            counts=self.counts,
+            fraction=batch.size / self.num_items,
+        )

@@ -1,0 +1,226 @@
+"""Expectation maximisation around a network: generalised, model-bootstrapped and cross-fitted.
+
+The posteriors of the training items are a buffer of the procedure, so that a checkpoint holds them. They change
+only between epochs; within an epoch the network learns from them as from soft labels.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._batches import Batch
+from .._random import permutation
+from ..data import LabelledData
+from ..data._labelled import Triplets
+from ..errors import DubitoError
+from ..evaluate import predict
+from ..model import Model, example_losses
+from .plain import Draw, Plain, weighted
+from .posterior import count_matrices, log_evidence, posterior, vote_shares, weigh_model
+
+
+class GeneralisedEM(Plain):
+    """Alternate between a network that learns from posteriors and posteriors that listen to the network.
+
+        start     q = share of each class among the item's labels
+        repeat    theta: some epochs on  - sum_k q[n, k] log p(k | x_n)
+                  A[r, k, j] = sum over labels j of r of q[n, k] / sum over labels of r of q[n, k]
+                  q[n, k] ~ p(k | x_n) prod over labels of A[r, k, y]
+
+    With one label per item this stands still at its start: q is the label, every A the identity, and the network
+    learns the raw labels.
+
+    Arguments:
+        rounds: how often this is repeated; the epochs of the run are shared out among the rounds.
+        strength: pseudo-labels per true class in A, see `posterior.count_matrices`; 0 in the paper.
+
+    Buffers: `posteriors` ``(N, K)``, `matrices` ``(R, K, K)``. Items without labels teach nothing.
+
+    Reference:
+        tanno2019 alg. 2
+        Raykar et al. 2010
+    """
+
+    posteriors: Tensor
+    matrices: Tensor
+    labelled: Tensor
+
+    def __init__(self, model: Model, *, rounds: int = 10, strength: float = 0.0, **stages: Any) -> None:
+        super().__init__(model, **stages)
+        if model.channel is not None:
+            raise DubitoError("EM counts its own matrices", remedy="leave out the model's channel")
+        if rounds < 1 or not strength >= 0:
+            raise DubitoError("rounds >= 1 and strength >= 0", got=f"{rounds} and {strength}")
+        self.rounds, self.strength = rounds, strength
+
+    def begin(self, data: LabelledData) -> None:
+        """Posteriors from the votes, and the matrices that these give."""
+        crowd, K = crowd_of(data), self.model.num_classes
+        self.num_annotators = count_annotators(data)
+        self.register_buffer("posteriors", vote_shares(crowd, len(data), K))
+        self.register_buffer("matrices", count_matrices(self.posteriors, crowd, self.num_annotators))
+        self.register_buffer("labelled", torch.bincount(crowd.item, minlength=len(data)) > 0)
+
+    def begin_epoch(self, epoch: int, data: LabelledData) -> None:
+        """At the end of a round: new matrices, new posteriors."""
+        super().begin_epoch(epoch, data)
+        if epoch > 0 and epoch % -(-self.epochs // self.rounds) == 0:
+            self.update(data)
+
+    def end(self, data: LabelledData) -> None:
+        """The last round ends with its posteriors too."""
+        self.update(data)
+
+    @torch.no_grad()
+    def update(self, data: LabelledData) -> None:
+        """Matrices from the posteriors, then posteriors from network and matrices."""
+        crowd = crowd_of(data)
+        self.matrices.copy_(
+            count_matrices(self.posteriors, crowd, self.num_annotators, strength=self.strength)
+        )
+        evidence = log_evidence(self.matrices, crowd, len(data))
+        self.posteriors.copy_(posterior(self.log_prior(data, evidence), evidence))
+
+    def log_prior(self, data: LabelledData, evidence: Tensor) -> Tensor:
+        """log p(k | x_n) of every item."""
+        return predict(self.model, data).log_p
+
+    def forward(self, batch: Batch, draw: Draw) -> Tensor:
+        """Mean cross-entropy of the network against the posteriors."""
+        return self.soft_loss(self.model, batch, draw)
+
+    def soft_loss(self, model: Model, batch: Batch, draw: Draw, purpose: str = "latent") -> Tensor:
+        """Mean over the items of the step of the loss against their posteriors, 0 for items without labels."""
+        losses = example_losses(
+            model,
+            model.latent(batch.x),
+            self.posteriors[batch.positions],
+            self.loss,
+            generator=draw(purpose) if getattr(model.head, "noisy", False) else None,
+        )
+        losses = torch.where(self.labelled[batch.positions], losses, 0.0)
+        return weighted(losses, batch).sum() / batch.divisor
+
+
+class ModelBootstrappedEM(GeneralisedEM):
+    """EM whose matrices are counted against what the network predicts, not against the posteriors.
+
+        c_n = argmax_k p(k | x_n)
+        A[r, k, j] = share of label j among the labels that r gave to items with c_n = k
+        prior_k = share of c_n = k
+        q[n, k] ~ prior_k prod over labels of A[r, k, y]
+
+    The network's probabilities do not enter the posterior. Because c_n can differ from the label, one label per
+    item is enough to learn matrices.
+
+    Arguments:
+        class_prior: whether the prior enters; Khetan's released code leaves it out.
+
+    Reference:
+        tanno2019 alg. 3
+        Khetan et al. 2018
+    """
+
+    def __init__(self, model: Model, *, class_prior: bool = True, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.class_prior = class_prior
+
+    @torch.no_grad()
+    def update(self, data: LabelledData) -> None:
+        """Matrices and prior from hard predictions, then posteriors from both."""
+        crowd = crowd_of(data)
+        self._count(predict(self.model, data).log_p.argmax(-1), crowd)
+
+    def _count(self, predicted: Tensor, crowd: Triplets) -> None:
+        hard = nn.functional.one_hot(predicted, self.model.num_classes).to(self.posteriors.dtype)
+        self.matrices.copy_(count_matrices(hard, crowd, self.num_annotators, strength=self.strength))
+        evidence = log_evidence(self.matrices, crowd, len(hard))
+        prior = hard.mean(0).clamp(min=torch.finfo(hard.dtype).tiny).log()
+        self.posteriors.copy_(posterior(prior if self.class_prior else torch.zeros_like(prior), evidence))
+
+
+class CrossFittedEM(GeneralisedEM):
+    """EM whose posteriors never come from a network that was trained on the item.
+
+    The items are cut into folds. Beside the network that is kept, one network per fold learns from the items of
+    the other folds, and the posterior of an item uses the network of its own fold:
+
+        q[n, k] ~ p_fold(n)(k | x_n)^b prod over labels of A[r, k, y]
+
+    A network that saw an item repeats the item's labels, and EM then takes its own echo for a second opinion; here
+    it cannot. The weight b of the networks is the one under which the given labels are most probable
+    (`posterior.weigh_model`), and rare annotators lean on the crowd's matrix (`strength`). Training costs
+    folds + 1 times that of one network.
+
+    Arguments:
+        folds: number of folds.
+        strength: pseudo-labels per true class in A.
+        seed: of the cut into folds.
+    """
+
+    fold: Tensor
+
+    def __init__(
+        self, model: Model, *, folds: int = 5, strength: float = 1.0, seed: int = 0, **options: Any
+    ) -> None:
+        super().__init__(model, strength=strength, **options)
+        if folds < 2:
+            raise DubitoError("cross-fitting needs two folds", got=folds)
+        self.folds, self.seed = folds, seed
+        self.others = nn.ModuleList(copy.deepcopy(model) for _ in range(folds))
+
+    def begin(self, data: LabelledData) -> None:
+        """Posteriors from the votes, and the cut into folds."""
+        super().begin(data)
+        order = permutation(len(data), self.seed, purpose="folds", device=data.device)
+        self.register_buffer("fold", order % self.folds)
+
+    def forward(self, batch: Batch, draw: Draw) -> Tensor:
+        """The losses of all networks; no parameter is shared, so each gets its own gradient."""
+        total = self.soft_loss(self.model, batch, draw)
+        share = 1 - 1 / self.folds  # of the items are seen by the network of a fold
+        for f, other in enumerate(self.others):
+            seen = self.fold[batch.positions] != f
+            if bool(seen.any()):
+                total = total + self.soft_loss(other, _part(batch, seen), draw, f"fold {f}") / share  # type: ignore[arg-type]
+        return total
+
+    def log_prior(self, data: LabelledData, evidence: Tensor) -> Tensor:
+        """log p(k | x_n) from the network that did not see the item, weighed against the labels."""
+        return weigh_model(self.out_of_fold(data), evidence)
+
+    @torch.no_grad()
+    def out_of_fold(self, data: LabelledData) -> Tensor:
+        """log p of every training item by the network of its fold, ``(N, K)``."""
+        found = torch.zeros_like(self.posteriors)
+        for f, other in enumerate(self.others):
+            rows = (self.fold == f).nonzero().flatten()
+            if len(rows):
+                found[rows] = predict(other, data.subset(rows)).log_p.to(found)  # type: ignore[arg-type]
+        return found
+
+
+def _part(batch: Batch, keep: Tensor) -> Batch:
+    """Some examples of a batch; labels and counts stay, for EM reads posteriors and divides by the whole step."""
+    weight = None if batch.weight is None else batch.weight[keep]
+    return batch._replace(positions=batch.positions[keep], x=batch.x[keep], weight=weight)
+
+
+def crowd_of(data: LabelledData) -> Triplets:
+    """The labels that several annotators gave (-1 is none), or a refusal."""
+    if data.crowd is None:
+        raise DubitoError(
+            "this procedure learns from annotators", where=data.name, remedy="pass data with crowd labels"
+        )
+    given = data.crowd.label >= 0
+    return data.crowd if bool(given.all()) else Triplets(*(part[given] for part in data.crowd))
+
+
+def count_annotators(data: LabelledData) -> int:
+    """R: the annotators that have names, or one more than the largest number."""
+    crowd = crowd_of(data)
+    return len(data.annotators) or (int(crowd.annotator.max()) + 1 if len(crowd.annotator) else 0)

@@ -1,0 +1,113 @@
+"""Posteriors of the true classes and matrices of the annotators: the two halves of every EM procedure.
+
+Labels are triplets (item n, annotator r, label y), ``q[n, k]`` is the probability that item n is of class k, and
+``A[r, true, given]``. All work follows the number of labels.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..channels._core import IMPOSSIBLE
+from ..data._labelled import Triplets
+
+# Weights of a classifier beside the annotators that are tried: 1/8 to 4, half octaves.
+WEIGHTS = tuple(0.125 * 2 ** (i / 2) for i in range(11))
+
+
+def vote_shares(crowd: Triplets, num_items: int, num_classes: int) -> Tensor:
+    """Share of each class among an item's labels ``(N, K)``; uniform for an item without labels.
+
+    The paper divides by the number of annotators, which is the same only when all label everything.
+
+    Reference:
+        tanno2019 alg. 2, alg. 3
+
+    Example:
+        >>> crowd = Triplets(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), torch.tensor([1, 0, 1]))
+        >>> vote_shares(crowd, 2, 2).tolist()
+        [[0.5, 0.5], [0.0, 1.0]]
+    """
+    counts = torch.zeros(num_items, num_classes, device=crowd.item.device)
+    counts.index_put_((crowd.item, crowd.label), counts.new_ones(()), accumulate=True)
+    total = counts.sum(1, keepdim=True)
+    return torch.where(total > 0, counts / total.clamp(min=1), 1.0 / num_classes)
+
+
+def count_matrices(q: Tensor, crowd: Triplets, num_annotators: int, *, strength: float = 0.0) -> Tensor:
+    """The annotators' matrices that posteriors give (the second M-step).
+
+        A[r, k, j] = (C[r, k, j] + s P[k, j]) / (sum_j C[r, k, j] + s)
+        C[r, k, j] = sum of q[n, k] over the labels j that r gave
+
+    P is the matrix of the whole crowd, from the counts of all annotators together. Without a prior (s = 0) a class
+    that annotator r never met has a uniform row.
+
+    Shapes: q ``(N, K)`` -> ``(R, K, K)``. Sums are made in float64.
+
+    Arguments:
+        strength: s, pseudo-labels per true class, spread like the crowd's matrix.
+
+    Reference:
+        tanno2019 alg. 2, alg. 3
+        Dawid and Skene 1979
+    """
+    K = q.shape[1]
+    counts = torch.zeros(num_annotators, K, K, dtype=torch.float64, device=q.device)
+    flat = counts.transpose(1, 2).reshape(num_annotators * K, K)
+    flat.index_add_(0, crowd.annotator * K + crowd.label, q[crowd.item].double())
+    counts = flat.view(num_annotators, K, K).transpose(1, 2)
+    if strength > 0:
+        counts = counts + strength * _rows(counts.sum(0) + 0.01 * torch.eye(K, device=q.device))
+    return _rows(counts).to(q.dtype)
+
+
+def _rows(counts: Tensor) -> Tensor:
+    total = counts.sum(-1, keepdim=True)
+    return torch.where(total > 0, counts / total.clamp(min=1e-300), 1.0 / counts.shape[-1])
+
+
+def log_evidence(A: Tensor, crowd: Triplets, num_items: int) -> Tensor:
+    """What an item's labels say about its class: ``sum over its labels of log A[r, k, y]``, ``(N, K)``.
+
+    The log of a zero is taken as that of the smallest normal float32, so that no item becomes impossible.
+    """
+    picked = A.log().clamp(min=IMPOSSIBLE).transpose(1, 2)[crowd.annotator, crowd.label]
+    return picked.new_zeros(num_items, A.shape[-1]).index_add_(0, crowd.item, picked)
+
+
+def posterior(log_p: Tensor, evidence: Tensor) -> Tensor:
+    """The E-step: ``q[n, k] ~ p[n, k] prod over labels of A[r, k, y]``.
+
+    Shapes: log_p ``(N, K)`` from a network, or ``(K,)`` for a class prior; evidence ``(N, K)`` -> ``(N, K)``.
+
+    Reference:
+        tanno2019 alg. 2, alg. 3
+
+    Example:
+        >>> posterior(torch.tensor([0.5, 0.5]).log(), torch.tensor([[0.9, 0.3]]).log())
+        tensor([[0.7500, 0.2500]])
+    """
+    return (log_p + evidence).softmax(-1)
+
+
+def weigh_model(log_p: Tensor, evidence: Tensor) -> Tensor:
+    """A classifier's log-probabilities, sharpened or flattened until the given labels are most probable.
+
+        log p^b / sum_j p_j^b   with b = argmax sum_n log sum_k p^b[n, k] prod over labels of A[r, k, y]
+
+    Meant for predictions on items that the classifier did not see: an overconfident one is toned down, a timid one
+    (strongly regularised) is believed.
+
+    Shapes: ``(N, K)`` and ``(N, K)`` -> ``(N, K)``.
+
+    Example:
+        >>> timid = torch.tensor([[0.6, 0.4], [0.4, 0.6]]).log()
+        >>> labels = torch.tensor([[0.9, 0.1], [0.1, 0.9]]).log()
+        >>> bool(weigh_model(timid, labels)[0, 0] > timid[0, 0])
+        True
+    """
+    scaled = [(b * log_p).log_softmax(-1) for b in WEIGHTS]
+    fits = [float((each + evidence).logsumexp(-1).sum(dtype=torch.float64)) for each in scaled]
+    return scaled[max(range(len(fits)), key=fits.__getitem__)]
