@@ -34,22 +34,26 @@ class Hierarchical:
         new = {"easiness": easiness, "ability": ability, "pattern": B, "penalty": n.new_tensor(penalty)}
         if last is None:
             new["strength"] = n.new_full((layout.num_classes,), self.strength)
+            value = self._evidence(layout, counts, n, new)
         else:
             old = last.hyper
-            new = self._better(layout, counts, n, old, {**new, "strength": old["strength"]})
-        return self._posterior(layout, counts, n, self._strengthen(layout, counts, n, new))
+            new["strength"] = old["strength"]
+            before, value = (self._evidence(layout, counts, n, h) for h in (old, new))
+            if value < before:
+                new, value = old, before
+        return self._posterior(layout, counts, n, self._strengthen(layout, counts, n, new, value))
 
     def _strengthen(
-        self, layout: Layout, counts: Tensor, n: Tensor, hyper: dict[str, Tensor]
+        self, layout: Layout, counts: Tensor, n: Tensor, hyper: dict[str, Tensor], value: float
     ) -> dict[str, Tensor]:
         """Better strengths: Minka's fixed point for the total of a Dirichlet, in long strides while they pay."""
-        for _ in range(2):
-            s, ratio = hyper["strength"], self._ratio(layout, counts, n, hyper)
-            for stride in (8.0, 1.0):
-                better = {**hyper, "strength": (s * ratio**stride).clamp(0.05, 1e4)}
-                if self._better(layout, counts, n, hyper, better) is better:
-                    hyper = better
-                    break
+        s, ratio = hyper["strength"], self._ratio(layout, counts, n, hyper)
+        if float((ratio - 1).abs().max()) < 1e-4:
+            return hyper
+        for stride in (16.0, 2.0, 1.0):
+            tried = {**hyper, "strength": (s * ratio**stride).clamp(0.05, 1e4)}
+            if self._evidence(layout, counts, n, tried) >= value:
+                return tried
         return hyper
 
     def _mean(self, layout: Layout, hyper: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -63,12 +67,6 @@ class Hierarchical:
         rows = torch.lgamma(s).expand_as(n) - torch.lgamma(n + s)
         cells = torch.lgamma(counts + alpha) - torch.lgamma(alpha)
         return float(rows.sum() + cells.sum() + (s.log() - self.rate * s).sum() + hyper["penalty"])
-
-    def _better(
-        self, layout: Layout, counts: Tensor, n: Tensor, old: dict[str, Tensor], new: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
-        gain = self._evidence(layout, counts, n, new) >= self._evidence(layout, counts, n, old)
-        return new if gain else old
 
     def _ratio(self, layout: Layout, counts: Tensor, n: Tensor, hyper: dict[str, Tensor]) -> Tensor:
         s = hyper["strength"]

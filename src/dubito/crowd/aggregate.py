@@ -28,7 +28,7 @@ _RULES: dict[str, tuple[type[Any], float]] = {
     "skill": (_rules.Skill, 1.0),
 }
 # Cells (labels x classes) up to which double precision costs nothing worth saving.
-DOUBLE = 1 << 24
+DOUBLE = 1 << 22
 
 
 def aggregate(
@@ -39,7 +39,7 @@ def aggregate(
     gold: Any = None,
     start: Aggregate | None = None,
     iterations: int = 200,
-    tolerance: float = 1e-7,
+    tolerance: float = 1e-6,
     seed: int = 0,
     dtype: torch.dtype | None = None,
     distributed: bool = False,
@@ -67,7 +67,7 @@ def aggregate(
         gold: known classes, ``{item: class}`` or ``(items, classes)``; they are kept and teach the matrices.
         start: an earlier aggregate of the same classes, to begin from its matrices instead of the vote.
         iterations, tolerance: stop when a step gains less than `tolerance` per label.
-        dtype: of the posteriors; float64 up to 2^24 labels x classes, float32 above, unless given. Sums are
+        dtype: of the posteriors; float64 up to 2^22 labels x classes, float32 above, unless given. Sums are
             float64 always.
         distributed: labels are sharded by item over the processes of `torch.distributed`; all know the same
             annotators and classes. Matrices and skills come out for the whole, items for the shard.
@@ -110,7 +110,7 @@ def aggregate(
 
 
 def update(
-    previous: Aggregate, crowd: CrowdLabels, *, iterations: int = 20, tolerance: float = 1e-7
+    previous: Aggregate, crowd: CrowdLabels, *, iterations: int = 20, tolerance: float = 1e-6
 ) -> Aggregate:
     """Take in labels that were appended to the crowd, at a cost that follows the new labels.
 
