@@ -20,25 +20,24 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, stack_module_state
 
-from . import targets
 from ._convolutions import HalfConvolutions
-from ._random import bits, key
-from ._tensors import as_weights
+from ._method import Method, Stages
+from ._replay import Noise, Step, captured, draw, stream_batches, together
 from .data import normalise
 from .errors import DubitoError
-from .heads import Diagonal, LowRank
-from .methods import Method, Stages
-from .model import Model, example_losses
+from .model import Model
+
+__all__ = ["Stack", "together"]
 
 Statistics = tuple[float, ...] | None
 
 
 @dataclass
 class Stack:
-    """R runs of one method, trained together by `train`.
+    """R runs of one method, trained together by `steps`.
 
     Arguments:
         method, static: the method and the parameters that all runs share (text, flags, ranks).
@@ -93,11 +92,11 @@ class Stack:
             positions = self.rows.new_zeros(len(self.models), batch_size)
             options = {"fused": True, "capturable": True} if positions.is_cuda else {}
             trained = optimizer(self.parameters.items(), **options)
-        step = _captured(partial(self._step, positions, trained), self.stream)
-        batches = self._batches(epochs, batch_size)
+        step = captured(partial(self._step, positions, trained), self.stream)
+        batches = stream_batches(self.rows.shape[1], self.seeds, epochs, batch_size, self.rows.device)
         for epoch in range(1, epochs + 1):
             with _on(self.stream):
-                several = next(batches)
+                _, several = next(batches)
             for batch in several:
                 with _on(self.stream):
                     positions.copy_(batch)
@@ -115,14 +114,14 @@ class Stack:
         with _on(self.stream):
             for part in rows.split(batch_size, dim=1):
                 x = self._inputs(part)
-                noise = self._draw(x.shape[1])
+                noise = self._noise(x.shape[1])
                 found.append(torch.vmap(self._predict)(self._state(), dict(self.hyper), x, noise))
             return torch.cat(found, dim=1)
 
     def _step(self, positions: Tensor, optimizer: torch.optim.Optimizer) -> None:
         part = self.rows.gather(1, positions)
         x, y = self._inputs(part), self.labels.gather(1, positions)
-        noise = self._draw(positions.shape[1])
+        noise = self._noise(positions.shape[1])
         losses = torch.vmap(self._loss)(self._state(), dict(self.hyper), x, y, noise)
         optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()
@@ -132,95 +131,29 @@ class Stack:
         x = normalise(self.inputs[rows.flatten()], *self.scale)
         return x.unflatten(0, rows.shape)  # type: ignore[no-any-return]
 
-    def _batches(self, epochs: int, size: int) -> Iterator[Tensor]:
-        """Per epoch the positions of its steps, ``(steps, R, B)``: batches run across the end of an epoch."""
-        n = self.rows.shape[1]
-        seeds = torch.tensor(list(self.seeds), device=self.rows.device).unsqueeze(1)
-        index, purpose = torch.arange(n, device=self.rows.device), key("shuffle")
-        rest = self.rows.new_zeros(len(self.seeds), 0)
-
-        def order(epoch: int) -> Tensor:
-            return torch.sort(bits(seeds, purpose, epoch, index), dim=1, stable=True).indices
-
-        for epoch in range(epochs):
-            here = torch.cat([rest, order(epoch)], 1)
-            if (
-                epoch + 1 == epochs and here.shape[1] % size
-            ):  # the last batch is filled up from the next epoch
-                here = torch.cat([here, order(epochs)[:, : size - here.shape[1] % size]], 1)
-            steps = here.shape[1] // size
-            whole, rest = here[:, : steps * size], here[:, steps * size :]
-            yield whole.unflatten(1, (steps, size)).transpose(0, 1)
-
-    def _draw(self, examples: int) -> dict[str, Tensor]:
-        """The random numbers of one step: label noise, and latent noise shared by the examples of a batch."""
-        model, device, runs = self.models[0], self.inputs.device, len(self.models)
-        found = {}
-        if _is_label_noise(self._stages({k: v[0] for k, v in self.hyper.items()})):
-            found["label"] = torch.randn(runs, examples, model.num_classes, device=device)
-        if isinstance(model.head, Diagonal | LowRank):
-            found["latent"] = torch.randn(runs, model.samples, 1, model.num_classes, device=device)
-        if isinstance(model.head, LowRank):
-            found["factor"] = torch.randn(runs, model.samples, 1, model.head.rank, device=device)
-        return found
+    def _noise(self, examples: int) -> Noise:
+        stages = self._stages({k: v[0] for k, v in self.hyper.items()})
+        return draw(self.models[0], stages, examples, self.inputs.device, len(self.models))
 
     def _stages(self, values: Mapping[str, Tensor]) -> Stages:
         return self.method.build(**self.static, **values)
 
-    def _model(self, stages: Stages) -> Model:
-        """The template with this run's hyper-parameters; its weights are replaced when it is called."""
+    def _one(self, values: Mapping[str, Tensor]) -> Step:
+        """The step of one run: the template with its hyper-parameters, whose weights are replaced at the call."""
+        stages = self._stages(values)
         model = copy.copy(self.template)
-        model._modules = dict(self.template._modules)
         for name, value in stages.model.items():
             setattr(model, name, value)
-        return model
+        return Step(model, stages)
 
     def _state(self) -> dict[str, Tensor]:
         return {f"model.{name}": value for name, value in (self.parameters | self.buffers).items()}
 
-    def _loss(self, state: Any, values: Any, x: Tensor, y: Tensor, noise: dict[str, Tensor]) -> Tensor:
-        stages = self._stages(values)
-        step = _Step(self._model(stages), stages)
-        return functional_call(step, state, (x, y, noise))  # type: ignore[no-any-return]
+    def _loss(self, state: Any, values: Any, x: Tensor, y: Tensor, noise: Noise) -> Tensor:
+        return functional_call(self._one(values), state, (x, y, noise))  # type: ignore[no-any-return]
 
-    def _predict(self, state: Any, values: Any, x: Tensor, noise: dict[str, Tensor]) -> Tensor:
-        step = _Step(self._model(self._stages(values)), None)
-        return functional_call(step, state, (x, None, noise))  # type: ignore[no-any-return]
-
-
-class _Step(nn.Module):
-    """Mean loss of a batch, or log-probabilities where there are no stages to train."""
-
-    def __init__(self, model: Model, stages: Stages | None) -> None:
-        super().__init__()
-        self.model, self.stages = model, stages
-
-    def forward(self, x: Tensor, y: Tensor | None, noise: dict[str, Tensor]) -> Tensor:
-        latent = self.model.latent(x)
-        sampled = (noise["latent"], noise.get("factor")) if "latent" in noise else None
-        if self.stages is None or y is None:
-            return self.model.log_probs(latent, noise=sampled)
-        target = y
-        if _is_label_noise(self.stages):
-            hot = as_weights(y, self.model.num_classes, x.dtype)
-            target = targets._label_noise(hot, noise["label"], **self.stages.target.keywords)  # type: ignore[union-attr]
-        elif self.stages.target is not None:
-            target = self.stages.target(y, self.model.num_classes)
-        return example_losses(self.model, latent, target, self.stages.loss, noise=sampled).mean()
-
-
-def _is_label_noise(stages: Stages) -> bool:
-    return isinstance(stages.target, partial) and stages.target.func is targets.label_noise
-
-
-def together(iterators: Sequence[Iterator[None]]) -> None:
-    """Advance several stacks in turn, a step at a time, until all are done."""
-    running = list(iterators)
-    while running:
-        running = [iterator for iterator in running if next(iterator, _DONE) is not _DONE]
-
-
-_DONE: Any = object()
+    def _predict(self, state: Any, values: Any, x: Tensor, noise: Noise) -> Tensor:
+        return functional_call(self._one(values), state, (x, None, noise))  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -231,27 +164,3 @@ def _on(stream: torch.cuda.Stream | None) -> Iterator[None]:
         return
     with torch.cuda.stream(stream), HalfConvolutions():
         yield
-
-
-def _captured(step: Callable[[], None], stream: torch.cuda.Stream | None) -> Callable[[], None]:
-    """The step as a replayed CUDA graph, captured at its fourth call; on the CPU the step itself.
-
-    A graph is captured on the stream it is replayed on: graphs captured on one stream share its cuBLAS workspace,
-    and replaying them at the same time corrupts both.
-    """
-    if stream is None:
-        return step
-    graph, calls = torch.cuda.CUDAGraph(), 0
-
-    def run() -> None:
-        nonlocal calls
-        calls += 1
-        if calls <= 3:
-            step()
-            return
-        if calls == 4:
-            with torch.cuda.graph(graph, stream=stream):
-                step()
-        graph.replay()
-
-    return run

@@ -1,0 +1,120 @@
+"""What stacks and lanes share: the order of batches, one step as a pure function, captured and replayed steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import targets
+from ._method import Stages
+from ._random import bits, key
+from ._tensors import as_weights
+from .heads import LowRank
+from .model import Model, example_losses
+
+Noise = dict[str, Tensor]
+
+
+class Step(nn.Module):
+    """Mean loss of a batch as a function of inputs, labels and noise; log-probabilities without labels."""
+
+    def __init__(self, model: Model, stages: Stages) -> None:
+        super().__init__()
+        self.model, self.stages = model, stages
+
+    def forward(self, x: Tensor, y: Tensor | None, noise: Noise) -> Tensor:
+        """Mean over the batch of the loss, or ``(B, K)``."""
+        latent = self.model.latent(x)
+        sampled = (noise["latent"], noise.get("factor")) if "latent" in noise else None
+        if y is None:
+            return self.model.log_probs(latent, noise=sampled)
+        target, make = y, self.stages.target
+        if is_label_noise(self.stages):
+            hot = as_weights(y, self.model.num_classes, latent.mean.dtype)
+            target = targets._label_noise(hot, noise["label"], **make.keywords)  # type: ignore[union-attr]
+        elif make is not None:
+            target = make(y, self.model.num_classes)
+        return example_losses(self.model, latent, target, self.stages.loss, noise=sampled).mean()
+
+
+def is_label_noise(stages: Stages) -> bool:
+    """Whether a method draws noise on its labels."""
+    return isinstance(stages.target, partial) and stages.target.func is targets.label_noise
+
+
+def draw(model: Model, stages: Stages, examples: int, device: torch.device, *runs: int) -> Noise:
+    """The random numbers of one step, with leading axes `runs`: label noise, and latent noise shared by a batch.
+
+    They come from the device's own generator, which a captured graph advances at each replay.
+    """
+    found = {}
+    if is_label_noise(stages):
+        found["label"] = torch.randn(*runs, examples, model.num_classes, device=device)
+    if getattr(model.head, "noisy", False):
+        found["latent"] = torch.randn(*runs, model.samples, 1, model.num_classes, device=device)
+    if isinstance(model.head, LowRank):
+        found["factor"] = torch.randn(*runs, model.samples, 1, model.head.rank, device=device)
+    return found
+
+
+def stream_batches(
+    n: int, seeds: Sequence[int], epochs: int, size: int, device: torch.device, start: int = 0
+) -> Iterator[tuple[int, Tensor]]:
+    """The batches of `_batches.Order` with ``batching="stream"``, for several seeds at once, made on the device.
+
+    Per epoch (the epoch in which its first batch begins, positions ``(steps, R, B)``): batches run across the end
+    of an epoch, and the very last one is filled up from the epoch that would follow. `start` epochs are left out.
+    """
+    keys = torch.tensor(list(seeds), device=device).unsqueeze(1)
+    index, purpose = torch.arange(n, device=device), key("shuffle")
+
+    def order(epoch: int) -> Tensor:
+        return torch.sort(bits(keys, purpose, epoch, index), dim=1, stable=True).indices
+
+    rest = order(start - 1)[:, n - start * n % size :]  # what earlier epochs have left over
+    for epoch in range(start, epochs):
+        begins = epoch - 1 if rest.shape[1] else epoch
+        here = torch.cat([rest, order(epoch)], 1)
+        if epoch + 1 == epochs and here.shape[1] % size:
+            here = torch.cat([here, order(epochs)[:, : size - here.shape[1] % size]], 1)
+        steps = here.shape[1] // size
+        whole, rest = here[:, : steps * size], here[:, steps * size :]
+        yield begins, whole.unflatten(1, (steps, size)).transpose(0, 1)
+
+
+_DONE: Any = object()
+
+
+def together(iterators: Sequence[Iterator[None]]) -> None:
+    """Advance several stacks or lanes in turn, a step at a time, until all are done."""
+    running = list(iterators)
+    while running:
+        running = [iterator for iterator in running if next(iterator, _DONE) is not _DONE]
+
+
+def captured(step: Callable[[], None], stream: torch.cuda.Stream | None) -> Callable[[], None]:
+    """The step as a replayed CUDA graph, captured at its fourth call; on the CPU the step itself.
+
+    A graph is captured on the stream it is replayed on: graphs captured on one stream share its cuBLAS workspace,
+    and replaying them at the same time corrupts both.
+    """
+    if stream is None:
+        return step
+    graph, calls = torch.cuda.CUDAGraph(), 0
+
+    def run() -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= 3:
+            step()
+            return
+        if calls == 4:
+            with torch.cuda.graph(graph, stream=stream):
+                step()
+        graph.replay()
+
+    return run

@@ -1,0 +1,186 @@
+"""One run of any network as captured steps on a stream of its own; several of them fill a GPU.
+
+`fast.Stack` trains many small networks as one; a network with batch norm, or one large enough to use its kernels
+well, is better left alone and replayed beside others (`fast.together`). A lane makes the same steps as `train.fit`
+with ``batching="stream"``: same order, same augmentation, same optimiser. On the CPU the steps are run as they are,
+and equal the plain loop's. A lane can be left at the end of an epoch and taken up again in another process.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import checkpoint
+from ._method import Stages
+from ._replay import Step, captured, draw, stream_batches
+from .data import LabelledData
+from .errors import DubitoError
+from .model import Model
+from .procedures import Plain
+
+
+class Lane:
+    """A model, its data on the device, and a stream.
+
+    Arguments:
+        stages: the method's stages; its procedure must be `Plain`.
+        data: training examples; moved to `device`.
+        augment: as in `train.fit`.
+        half: bfloat16 autocast and channels-last memory, on a GPU only.
+        compile: fuse the backbone's kernels with torch.compile, on a GPU only.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        stages: Stages,
+        data: LabelledData,
+        *,
+        seed: int,
+        device: str = "cuda",
+        augment: Callable[..., Tensor] | None = None,
+        half: bool = True,
+        compile: bool = True,
+    ) -> None:
+        if stages.procedure is not Plain or stages.penalty is not None:
+            raise DubitoError("a lane runs plain procedures without a penalty", remedy="use train.fit")
+        self.on_gpu = torch.device(device).type == "cuda"
+        self.stream = torch.cuda.Stream() if self.on_gpu else None
+        self.half = half and self.on_gpu
+        self.model = model.to(device)
+        if self.half:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if compile and self.on_gpu:
+            self.model.backbone.compile()
+        self.stages, self.data, self.seed, self.augment = stages, data.to(device), seed, augment
+        self.step = Step(self.model, stages)
+        self.epoch = 0
+        self.memory: dict[str, Any] = {"notes": {}}  # JSON that travels with the checkpoint
+
+    def steps(
+        self,
+        *,
+        epochs: int,
+        batch_size: int,
+        optimizer: Callable[..., torch.optim.Optimizer],
+        schedule: Callable[[int, int], float] | None = None,
+        visit: Callable[[int], None] | None = None,
+        every: int = 1,
+        folder: str | Path | None = None,
+        leave: Callable[[], bool] = lambda: False,
+    ) -> Iterator[None]:
+        """Train, one step per item of the iterator; `visit(e)` is called after each `every`-th epoch.
+
+        Arguments:
+            folder: where a checkpoint is looked for at the start.
+            leave: asked at the end of each epoch; if it says so, a checkpoint is written and the iterator ends.
+        """
+        total = -(-len(self.data) * epochs // batch_size)
+        with self.context():
+            positions = torch.zeros(batch_size, dtype=torch.int64, device=self.data.device)
+            epoch = torch.zeros((), dtype=torch.int64, device=self.data.device)
+            opt, rates = self._optimizer(optimizer, schedule is not None)
+            self.epoch = 0 if folder is None else self._resume(folder, opt)
+        done = self.epoch * len(self.data) // batch_size
+        step = captured(lambda: self._step(opt, positions, epoch), self.stream)
+        where = self.data.device
+        batches = stream_batches(len(self.data), [self.seed], epochs, batch_size, where, start=self.epoch)
+        for number in range(self.epoch + 1, epochs + 1):
+            with self.context():
+                first, several = next(batches)
+            for i, batch in enumerate(several[:, 0]):
+                with self.context():
+                    self.model.train()
+                    positions.copy_(batch)
+                    epoch.fill_(first if i == 0 else number - 1)
+                    if schedule is not None:
+                        for group, rate in zip(opt.param_groups, rates):
+                            group["lr"].fill_(rate * schedule(done, total))
+                    step()
+                done += 1
+                yield
+            self.epoch = number
+            if visit is not None and (number % every == 0 or number == epochs):
+                with self.context():
+                    visit(number)
+            if folder is not None and number < epochs and leave():
+                self._save(folder, opt)
+                return
+
+    def _save(self, folder: str | Path, opt: torch.optim.Optimizer) -> None:
+        with self.context():
+            moments, meta = checkpoint.optimizer_tensors(opt)
+            tensors = {"model": self.model.state_dict(), "optimizer": moments}
+            checkpoint.save(
+                folder, self.epoch, tensors, {"optimizer": meta, "seed": self.seed, **self.memory}
+            )
+
+    def _resume(self, folder: str | Path, opt: torch.optim.Optimizer) -> int:
+        found = checkpoint.load_latest(folder)
+        if found is None:
+            return 0
+        self.model.load_state_dict(found.tensors["model"])
+        checkpoint.restore_optimizer(opt, found.tensors["optimizer"], found.state["optimizer"])
+        self.memory |= {k: found.state[k] for k in self.memory}
+        return found.step
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """The lane's stream; needed around anything that reads its model while it trains."""
+        if self.stream is None:
+            yield
+            return
+        with torch.cuda.stream(self.stream):
+            yield
+
+    @torch.no_grad()
+    def log_probs(self, data: LabelledData, *, batch_size: int = 1000) -> Tensor:
+        """log p of the true class for every example, ``(N, K)``, in evaluation mode."""
+        self.model.eval()
+        found = []
+        with self.context(), self._precision():
+            for start in range(0, len(data), batch_size):
+                rows = torch.arange(start, min(start + batch_size, len(data)), device=self.data.device)
+                found.append(self.model(self._layout(data.batch(rows))).float())
+        return torch.cat(found)
+
+    def _step(self, opt: torch.optim.Optimizer, positions: Tensor, epoch: Tensor) -> None:
+        x = self.data.batch(positions)
+        if self.augment is not None:
+            x = self.augment(x, seed=self.seed, epoch=epoch, index=positions)
+        noise = draw(self.model, self.stages, len(positions), x.device)
+        with self._precision():
+            loss = self.step(self._layout(x), self.data.labels[positions], noise)
+        opt.zero_grad(set_to_none=True)
+        loss.backward()
+        opt.step()
+
+    def _optimizer(
+        self, make: Callable[..., Any], scheduled: bool
+    ) -> tuple[torch.optim.Optimizer, list[float]]:
+        function, options = getattr(make, "func", make), {}
+        if self.on_gpu:
+            takes = inspect.signature(
+                getattr(torch.optim, function.__name__.upper(), torch.optim.Adam)
+            ).parameters
+            options = {name: True for name in ("fused", "capturable") if name in takes}
+        opt = make(self.model.named_parameters(), **options)
+        rates = [float(group["lr"]) for group in opt.param_groups]
+        if scheduled:  # a tensor, so that a captured step reads the rate of the moment
+            for group, rate in zip(opt.param_groups, rates):
+                group["lr"] = torch.tensor(rate, device=self.data.device)
+        return opt, rates
+
+    def _precision(self) -> Any:
+        # Without the cache: a cast made during capture would be reused outside of it.
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if self.half else nullcontext()
+
+    def _layout(self, x: Tensor) -> Tensor:
+        return x.contiguous(memory_format=torch.channels_last) if self.half and x.dim() == 4 else x

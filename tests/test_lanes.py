@@ -1,0 +1,99 @@
+"""Lanes against the plain loop, on the CPU: batch norm, augmentation, schedules."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from dubito import fast, optim
+from dubito._batches import Order
+from dubito._random import generator
+from dubito._replay import stream_batches
+from dubito.backbones import WideResNet
+from dubito.data import LabelledData, augment
+from dubito.errors import DubitoError
+from dubito.lanes import Lane
+from dubito.methods import parse
+from dubito.model import Model
+from dubito.train import fit
+
+
+def data() -> LabelledData:
+    g = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (40, 3, 8, 8), generator=g, dtype=torch.uint8)
+    return LabelledData(images, torch.randint(0, 4, (40,), generator=g))
+
+
+def model_of(stages) -> Model:
+    backbone = WideResNet(3, 10, 1, generator=generator(0, 0, "backbone"))
+    return Model(
+        backbone, stages.head(backbone.out_features, 4, generator=generator(0, 0, "head")), **stages.model
+    )
+
+
+@pytest.mark.parametrize("name", ["ce", "ln"])
+def test_a_lane_equals_the_plain_loop(name):
+    """Same weights and batch-norm statistics after three epochs that batches run across."""
+    method, params = parse(name)
+    stages = method.build(**params)
+    optimizer = partial(optim.sgd, lr=0.02, weight_decay=5e-4)
+    schedule = partial(optim.milestones, at=(3,), factor=0.5)
+    move = partial(augment, pad=1)
+    lane = Lane(model_of(stages), stages, data(), seed=3, device="cpu", augment=move)
+    visited = []
+    options = {"epochs": 3, "batch_size": 16, "optimizer": optimizer, "schedule": schedule}
+    fast.together([lane.steps(visit=visited.append, every=2, **options)])
+    run = fit(
+        model_of(stages), data(), loss=stages.loss, optimizer=optimizer, schedule=schedule, augment=move,
+        epochs=3, batch_size=16, batching="stream", seed=3, device="cpu",
+    )  # fmt: skip
+    assert visited == [2, 3]
+    for key, value in run.model.state_dict().items():
+        torch.testing.assert_close(lane.model.state_dict()[key], value, rtol=1e-4, atol=1e-6, msg=key)
+    both = lane.log_probs(data())
+    torch.testing.assert_close(both, run.model(data().batch(torch.arange(40))), rtol=1e-4, atol=1e-5)
+
+
+def test_a_lane_that_is_left_and_taken_up_again(tmp_path):
+    """Left after one and after two of three epochs, in new objects each time: the same bytes."""
+    method, params = parse("ce")
+    stages = method.build(**params)
+    optimizer = partial(optim.sgd, lr=0.02)
+    options = {"epochs": 3, "batch_size": 16, "optimizer": optimizer}
+
+    def lane():
+        return Lane(model_of(stages), stages, data(), seed=3, device="cpu", augment=partial(augment, pad=1))
+
+    whole = lane()
+    fast.together([whole.steps(**options)])
+    parts = [lane() for _ in range(3)]
+    for part in parts:
+        fast.together([part.steps(folder=tmp_path, leave=lambda: True, **options)])
+    assert [part.epoch for part in parts] == [1, 2, 3]
+    for key, value in whole.model.state_dict().items():
+        assert torch.equal(parts[-1].model.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize(("n", "size", "epochs"), [(40, 16, 3), (32, 8, 2), (7, 5, 4)])
+def test_batches_are_those_of_the_plain_loop(n, size, epochs):
+    seeds, steps = [0, 5], 0
+    orders = [Order(n, size, "stream", seed=seed) for seed in seeds]
+    for begins, several in stream_batches(n, seeds, epochs, size, torch.device("cpu")):
+        for i, batch in enumerate(several):
+            assert orders[0].epoch(steps) in ((begins,) if i == 0 else (begins, begins + 1))
+            for row, order in zip(batch, orders):
+                assert row.tolist() == order.positions(steps).tolist()
+            steps += 1
+    assert steps == orders[0].steps(epochs)
+    every = list(stream_batches(n, seeds, epochs, size, torch.device("cpu")))
+    later = list(stream_batches(n, seeds, epochs, size, torch.device("cpu"), start=epochs - 1))
+    assert later[0][0] == every[-1][0]
+    assert torch.equal(later[0][1], every[-1][1])
+
+
+def test_other_procedures_are_refused():
+    method, params = parse("coteaching:rate=0.2")
+    stages = method.build(**params)
+    with pytest.raises(DubitoError, match="plain"):
+        Lane(Model(nn.Flatten(), stages.head(192, 4)), stages, data(), seed=0, device="cpu")
