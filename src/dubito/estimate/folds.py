@@ -22,7 +22,7 @@ def out_of_fold(
     train: Callable[[LabelledData], Fitted],
     data: LabelledData,
     *,
-    folds: int = 5,
+    folds: int | Tensor = 5,
     seed: int = 0,
     predict: Callable[[Fitted, LabelledData], Tensor] | None = None,
 ) -> Tensor:
@@ -39,7 +39,7 @@ def out_of_fold(
     Arguments:
         train: a function of the data to train on; what it returns is handed to `predict` and forgotten.
         data: examples with observed labels.
-        folds: number of folds, 2 to N.
+        folds: number of folds, 2 to N, or the fold of each example ``(N,)``.
         seed: keys which example is in which fold, and nothing else: seeds of training belong to `train`.
         predict: ``predict(model, examples) -> log p (n, ..., K)``; by default the clean log-probabilities of the
             `Model` that `train` returns.
@@ -52,9 +52,9 @@ def out_of_fold(
         tensor([0.6667, 0.3333])
     """
     data = _with_named_classes(data)
-    number = fold_numbers(data, folds=folds, seed=seed)
+    number = _given(folds, data) if isinstance(folds, Tensor) else fold_numbers(data, folds=folds, seed=seed)
     found: Tensor | None = None
-    for fold in range(folds):
+    for fold in number.unique().tolist():
         inside = (number == fold).nonzero().flatten()
         fitted = train(data.subset((number != fold).nonzero().flatten()))
         held_out = data.subset(inside)
@@ -95,6 +95,16 @@ def fold_numbers(data: LabelledData, *, folds: int = 5, seed: int = 0) -> Tensor
     number = torch.empty(n, dtype=torch.int64, device=data.device)
     number[order] = torch.arange(n, device=data.device) % folds
     return number
+
+
+def _given(folds: Tensor, data: LabelledData) -> Tensor:
+    if folds.shape != (len(data),) or folds.is_floating_point() or len(folds.unique()) < 2:
+        raise DubitoError(
+            "folds do not fit",
+            expected=f"whole numbers of shape ({len(data)},), at least two different ones",
+            got=f"{folds.dtype} of shape {tuple(folds.shape)}",
+        )
+    return folds.to(data.device)
 
 
 def _stratum(data: LabelledData) -> Tensor:

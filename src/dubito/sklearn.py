@@ -1,0 +1,275 @@
+"""Estimators with the interface of scikit-learn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import check_cv
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Generator, Tensor, nn
+
+from . import optim
+from ._batches import WEIGHT
+from .backbones import MLP, build
+from .compose import train_method
+from .data import LabelledData
+from .errors import DubitoError
+from .estimate import label_log_quality, out_of_fold
+from .evaluate import predict
+from .methods import Method, parse
+from .train import Run
+
+Array = np.ndarray[Any, Any]
+
+HIDDEN = (128,)
+FEWEST_EPOCHS, FEWEST_STEPS = 50, 400
+
+
+class _MissingError(DubitoError, AttributeError):
+    """An attribute that this fit does not have, told in a sentence (and to `hasattr`)."""
+
+
+class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier for labels that deserve doubt, by any method of `dubito.methods`.
+
+    Sizes and classes are found in `fit`, features are standardised there, and labels may be numbers or text.
+
+    Arguments:
+        method: a method and its parameters, as ``"gce"``, ``"ln:temperature=0.5,lam=0.1"`` or ``"mine.py:mine"``;
+            or a `Method`.
+        backbone: ``"auto"``, a small perceptron; a name for `backbones.build`, with images ``(N, C, H, W)`` for
+            networks that read them; or a function ``(shape, generator) -> network`` with `out_features`.
+        cv: number of folds for `label_quality_`, or a splitter of scikit-learn; None: it is not computed.
+        epochs: None: 50, or more where the data is so small that these make fewer than 400 steps.
+        batch_size, learning_rate: of Adam.
+        validation_fraction: share of the data that is held out to choose the epoch with the best accuracy on its
+            noisy labels; None: all data is trained on, and the last epoch is taken.
+        standardize: bring every feature (or channel) to mean 0 and deviation 1.
+        random_state: an integer makes fits repeatable; None draws a new seed.
+        device: "cpu", "cuda" or "auto".
+
+    Attributes after `fit`:
+        classes_: the classes, sorted. n_features_in_, feature_names_in_: as usual.
+        model_: the trained `Model`, in float64.
+        history_: one record per epoch.
+        transition_matrix_: ``T[true, observed]``, where the method is given, estimates or learns one.
+        label_quality_: probability that each training label is right, by models that did not see it (with `cv`).
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(200, 2))
+        >>> y = np.where(X[:, 0] > 0, "right", "left")
+        >>> NoisyLabelClassifier(random_state=0).fit(X, y).predict([[3.0, 0.0], [-3.0, 0.0]])
+        array(['right', 'left'], dtype='<U5')
+    """
+
+    classes_: Array
+    _mean: Array
+    _scale: Array
+
+    def __init__(
+        self,
+        method: str | Method = "gce",
+        *,
+        backbone: str | Callable[..., nn.Module] = "auto",
+        cv: Any = None,
+        epochs: int | None = None,
+        batch_size: int = 64,
+        learning_rate: float = 3e-3,
+        validation_fraction: float | None = None,
+        standardize: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.method = method
+        self.backbone = backbone
+        self.cv = cv
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.validation_fraction = validation_fraction
+        self.standardize = standardize
+        self.random_state = random_state
+        self.device = device
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NoisyLabelClassifier:
+        """Train on examples and their noisy labels.
+
+        Arguments:
+            X: array or frame ``(N, features)``, or images for a backbone that reads them.
+            y: labels ``(N,)``, numbers or text.
+            sample_weight: how much each example counts ``(N,)``, not negative; only their ratios matter.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=self.backbone != "auto")
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise DubitoError(
+                "the labels hold one class, which leaves nothing to learn", got=self.classes_.tolist()
+            )
+        self._mean, self._scale = _statistics(X) if self.standardize else (np.zeros(1), np.ones(1))
+        weight = None if sample_weight is None else _weights(sample_weight, X)
+        seed = _seed(self.random_state)
+        data = LabelledData(
+            self._inputs(X).float(),
+            torch.from_numpy(codes.astype(np.int64)),
+            classes=tuple(str(c) for c in self.classes_),
+            extra={} if weight is None else {WEIGHT: weight},
+            name="training data",
+        )
+        run = self._train(data, seed)
+        self.model_ = run.model.cpu().double()
+        self.history_ = run.history
+        self._transition = _transition(run)
+        self._quality = None if self.cv is None else self._label_quality(data, seed)
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the true class ``(N, K)``, columns in the order of `classes_`."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False, allow_nd=self.backbone != "auto")
+        data = LabelledData(self._inputs(X), torch.full((len(X),), -1))
+        log_p = predict(self.model_, data).log_p
+        return log_p.softmax(-1).numpy()
+
+    def predict(self, X: Any) -> Array:
+        """The most probable true class of each example."""
+        best = self.predict_proba(X).argmax(1)
+        found: Array = self.classes_[best]
+        return found
+
+    @property
+    def transition_matrix_(self) -> Array:
+        """T[true, observed] that the method was given, estimated or learned."""
+        check_is_fitted(self)
+        if self._transition is None:
+            raise _MissingError(
+                "this method has no transition matrix",
+                got=repr(self.method),
+                remedy="use method='forward', 'backward' or 'single-cm'",
+            )
+        return self._transition
+
+    @property
+    def label_quality_(self) -> Array:
+        """Probability that each training label is right ``(N,)``, out of fold."""
+        check_is_fitted(self)
+        if self._quality is None:
+            raise _MissingError(
+                "label quality needs models that did not see the label", remedy="pass cv=5 and fit again"
+            )
+        return self._quality
+
+    def _train(self, data: LabelledData, seed: int) -> Run:
+        method, params = (self.method, {}) if isinstance(self.method, Method) else parse(self.method)
+        train, valid, select = data, None, "last"
+        if self.validation_fraction is not None:
+            train, valid = _held_out(data, self.validation_fraction, seed)
+            select = "best"
+        steps = math.ceil(len(train) / self.batch_size)
+        return train_method(
+            method,
+            params,
+            partial(_backbone, self.backbone, tuple(data.inputs.shape[1:])),  # type: ignore[union-attr]
+            train,
+            valid,
+            seed=seed,
+            num_classes=len(self.classes_),
+            epochs=self.epochs or max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / steps)),
+            batch_size=self.batch_size,
+            optimizer=partial(optim.adam, lr=self.learning_rate),
+            select=select,
+            device=self.device,
+            progress=False,
+        )
+
+    def _label_quality(self, data: LabelledData, seed: int) -> Array:
+        def judge(run: Run, part: LabelledData) -> Tensor:
+            T = _transition(run)
+            log_p = predict(run.model.cpu(), part).log_p
+            return label_log_quality(log_p, part.labels, None if T is None else torch.from_numpy(T))
+
+        folds = int(self.cv) if isinstance(self.cv, Integral) else _fold_numbers(self.cv, data)
+        found = out_of_fold(partial(self._train, seed=seed), data, folds=folds, seed=seed, predict=judge)
+        return found.double().exp().numpy()
+
+    def _inputs(self, X: Array) -> Tensor:
+        return torch.from_numpy((X - self._mean) / self._scale)
+
+
+def _backbone(backbone: Any, shape: tuple[int, ...], source: Generator) -> nn.Module:
+    if backbone == "auto":
+        return MLP(shape[0], HIDDEN, init="glorot", generator=source)
+    if isinstance(backbone, str):
+        return build(backbone, shape, generator=source)
+    made: nn.Module = backbone(shape, source)
+    return made
+
+
+def _statistics(X: Array) -> tuple[Array, Array]:
+    """Mean and deviation per feature or channel (axis 1), shaped to broadcast; 1 where nothing varies."""
+    axes = (0, *range(2, X.ndim))
+    mean, scale = X.mean(axes, keepdims=True), X.std(axes, keepdims=True)
+    # A constant feature keeps a rounding error of its mean as deviation.
+    return mean, np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
+
+
+def _weights(sample_weight: Any, X: Array) -> Tensor:
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if weight.sum() <= 0:
+        raise DubitoError("no example counts", where="sample_weight", expected="a weight above 0")
+    return torch.from_numpy(weight / weight.mean()).float()
+
+
+def _seed(random_state: Any) -> int:
+    """An integer is the seed; a RandomState is asked for one; None asks the system, not numpy's global state."""
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**31))
+    if hasattr(random_state, "randint"):
+        return int(random_state.randint(2**31 - 1))
+    return int(random_state)
+
+
+def _fold_numbers(cv: Any, data: LabelledData) -> Tensor:
+    """The fold of each example according to a splitter, or an iterable of (train, test) indices."""
+    number = torch.full((len(data),), -1)
+    splits = check_cv(cv, data.labels.numpy(), classifier=True).split(
+        data.labels.numpy(), data.labels.numpy()
+    )
+    for fold, (_, test) in enumerate(splits):
+        if (number[test] >= 0).any():
+            break
+        number[test] = fold
+    else:
+        if (number >= 0).all():
+            return number
+    raise DubitoError("every example must be held out once", where="cv", remedy="use cv=5 or a KFold")
+
+
+def _held_out(data: LabelledData, fraction: float, seed: int) -> tuple[LabelledData, LabelledData]:
+    count = round(fraction * len(data)) if 0 < fraction < 1 else 0
+    if not 0 < count < len(data):
+        raise DubitoError(
+            "nothing to hold out or to train on",
+            where="validation_fraction",
+            expected="a share between 0 and 1 that leaves examples on both sides",
+            got=f"{fraction} of {len(data)} examples",
+        )
+    train, valid = data.split(len(data) - count, count, seed=seed, purpose="validation")
+    return train, valid
+
+
+def _transition(run: Run) -> Array | None:
+    """The estimated matrix of a run, or that of its channel."""
+    T = run.extra.get("transition")
+    if T is None and run.model.channel is not None:
+        T = run.model.channel.matrices()  # type: ignore[operator]
+    return None if T is None or T.dim() != 2 else T.detach().cpu().double().numpy()

@@ -1,0 +1,140 @@
+"""Total, aleatoric and epistemic parts of the uncertainty of a prediction."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dubito import heads, uncertainty
+from dubito.data import LabelledData
+from dubito.errors import DubitoError
+from dubito.model import Model
+
+
+def naive(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The three entropies of members' probabilities (M, N, K), term by term."""
+    members, n, classes = p.shape
+    total, aleatoric = np.zeros(n), np.zeros(n)
+    for i in range(n):
+        for k in range(classes):
+            mean = sum(p[m, i, k] for m in range(members)) / members
+            total[i] -= mean * math.log(mean)
+            aleatoric[i] -= sum(p[m, i, k] * math.log(p[m, i, k]) for m in range(members)) / members
+    return total, aleatoric, total - aleatoric
+
+
+class Dropped(nn.Module):
+    out_features = 6
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self.layer, self.norm, self.drop = nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Dropout(p)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.norm(self.layer(x)))
+
+
+def model_of(head: type[heads.Head] = heads.Point, seed: int = 0, p: float = 0.5, **options) -> Model:
+    source = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Model(Dropped(p), head(6, 4, generator=source), **options)
+
+
+def examples(n: int = 20) -> LabelledData:
+    x = torch.randn(n, 3, generator=torch.Generator().manual_seed(1))
+    return LabelledData(x, torch.zeros(n, dtype=torch.int64))
+
+
+def test_decomposition_equals_the_definition() -> None:
+    logits = torch.randn(7, 5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    log_p = (3 * logits).log_softmax(-1)
+    found = uncertainty.decompose(log_p)
+    for part, expected in zip(found[1:], naive(log_p.exp().numpy())):
+        np.testing.assert_allclose(part.numpy(), expected, rtol=1e-10)
+    np.testing.assert_allclose(found.log_p.exp().numpy(), log_p.exp().mean(0).numpy(), rtol=1e-12)
+
+
+def test_members_that_agree_have_no_epistemic_part() -> None:
+    log_p = torch.randn(1, 6, 4).log_softmax(-1).expand(5, -1, -1)
+    found = uncertainty.decompose(log_p)
+    assert float(found.epistemic.max()) < 1e-6
+    torch.testing.assert_close(found.total, found.aleatoric)
+
+
+def test_impossible_classes_are_finite() -> None:
+    log_p = torch.tensor([[[0.0, -torch.inf]], [[0.0, -torch.inf]]])
+    found = uncertainty.decompose(log_p)
+    assert [float(part) for part in found[1:]] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("head", [heads.Point, heads.Diagonal])
+def test_dropout_alone_is_on_and_modes_are_put_back(head: type[heads.Head]) -> None:
+    model = model_of(head).train()
+    statistics = model.backbone.norm.running_mean.clone()
+    state = torch.get_rng_state()
+    found = uncertainty.mc_dropout(model, examples(), passes=5, seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(model.backbone.norm.running_mean, statistics)
+    assert all(module.training for module in model.modules())
+    assert float(found.epistemic.min()) > 0
+    torch.testing.assert_close(found.total, found.aleatoric + found.epistemic)
+    again = uncertainty.mc_dropout(model, examples(), passes=5, seed=3)
+    other = uncertainty.mc_dropout(model, examples(), passes=5, seed=4)
+    assert torch.equal(found.epistemic, again.epistemic)
+    assert not torch.equal(found.epistemic, other.epistemic)
+
+
+def test_sampled_noise_is_shared_by_the_members() -> None:
+    """An ensemble of one model with itself disagrees on nothing, even where its integral is sampled."""
+    model = model_of(heads.Diagonal, integration="mc", samples=50)
+    found = uncertainty.ensemble([model, model], examples())
+    assert float(found.epistemic.max()) < 1e-6
+
+
+def test_noise_of_the_logits_is_aleatoric() -> None:
+    model = model_of(heads.Diagonal)
+    quiet = uncertainty.ensemble([model, model], examples())
+    with torch.no_grad():
+        model.head.scale.bias.fill_(6.0)
+    noisy = uncertainty.ensemble([model, model], examples())
+    assert bool((noisy.aleatoric > quiet.aleatoric).all())
+
+
+def test_ensemble_disagrees_more_far_from_the_data() -> None:
+    from dubito.backbones import MLP
+    from dubito.compose import train_method
+
+    x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    data = LabelledData(x, (x[:, 0] > 0).long())
+    models = [
+        train_method(
+            "het:integration=mc,samples=20",
+            {},
+            lambda source: MLP(2, (16,), generator=source),
+            data,
+            seed=seed,
+            epochs=10,
+            batch_size=50,
+            progress=False,
+        ).model
+        for seed in range(4)
+    ]
+    near, far = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 8.0]])
+    found = uncertainty.ensemble(models, LabelledData(torch.cat([near, far]), torch.tensor([0, 0])))
+    assert float(found.epistemic[1]) > float(found.epistemic[0])
+
+
+def test_refusals() -> None:
+    with pytest.raises(DubitoError, match="no dropout layer"):
+        uncertainty.mc_dropout(model_of(p=0.0), examples())
+    with pytest.raises(DubitoError, match="several passes"):
+        uncertainty.mc_dropout(model_of(), examples(), passes=1)
+    with pytest.raises(DubitoError, match="needs members"):
+        uncertainty.ensemble([model_of()], examples())
+    with pytest.raises(DubitoError, match="predictions of members"):
+        uncertainty.decompose(torch.zeros(4))
