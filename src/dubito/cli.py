@@ -66,17 +66,26 @@ def demo(
 @app.command(epilog="Example: dubito crowd labels.csv --out consensus")
 def crowd(
     labels: Annotated[Path, typer.Argument(help="CSV or Parquet with one row per given label.")],
-    item: Annotated[str, typer.Option(help="Column of the item.")] = "task",
-    annotator: Annotated[str, typer.Option(help="Column of the annotator.")] = "worker",
-    label: Annotated[str, typer.Option(help="Column of the label.")] = "label",
+    item: Annotated[str | None, typer.Option(help="Column of the item.")] = None,
+    annotator: Annotated[str | None, typer.Option(help="Column of the annotator.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the label.")] = None,
     method: Annotated[str, typer.Option(help="How to reach a consensus.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder for consensus.csv and label_quality.csv.")] = None,
     anonymise: Annotated[bool, typer.Option(help="Show numbers in place of annotators' names.")] = False,
 ) -> None:
     """Whom to trust and what they agree on: skills, confusions, agreement, whom to ask next."""
-    from .crowd.summary import run
+    from rich.console import Console
 
-    run(labels, item=item, annotator=annotator, label=label, method=method, out=out, anonymise=anonymise)
+    from .crowd.command import run
+    from .crowd.summary import render
+
+    done = run(
+        labels, item=item, annotator=annotator, label=label, method=method, out=out, anonymise=anonymise
+    )
+    console = Console()
+    console.print(render(done.summary))
+    for path in done.files:
+        console.print(f"written: {path}")
 
 
 @app.command(epilog="Example: dubito verify")

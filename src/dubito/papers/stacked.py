@@ -75,7 +75,9 @@ class StackedRuns:
         params = [prepare.method_of(c)[1] for c in configs]
         static = {k: v for k, v in params[0].items() if not _numeric(k, v)}
         hyper = {k: torch.tensor([p[k] for p in params]) for k, v in params[0].items() if _numeric(k, v)}
-        given = [{"transition": T} for T in transitions] if transitions else [{} for _ in configs]
+        given: list[dict[str, Any]] = (
+            [{"transition": T} for T in transitions] if transitions else [{} for _ in configs]
+        )
         shape, classes = tuple(inputs.shape[1:]), first.train.num_classes
         self.stack = fast.Stack(
             method=method,
@@ -165,7 +167,7 @@ def run(
             the same data, noise and seed, and where there is none such a run comes first.
     """
     torch.set_float32_matmul_precision("high")
-    first = {_place(r.config): r for r in known if r.config.method == "ce"}
+    first = {place(r.config): r for r in known if r.config.method == "ce"}
     waiting = group(configs)
     everything: list[Result] = []
     while waiting:
@@ -175,27 +177,29 @@ def run(
         stacks = []
         for configs_ in wave:
             data = [prepare.parts(c, root=root) for c in configs_]
-            matrices = [_matrix(first, c) for c in configs_] if second_stage else None
+            matrices = [estimated_matrix(first, c) for c in configs_] if second_stage else None
             stacks.append(StackedRuns(configs_, data, device=device, transitions=matrices))
         fast.together([stack.steps() for stack in stacks])
         done = [result for stack in stacks for result in stack.results()]
-        first |= {_place(r.config): r for r in done if r.config.method == "ce"}
+        first |= {place(r.config): r for r in done if r.config.method == "ce"}
         report(done)
         everything += done
     return everything
 
 
-def _matrix(first: dict[tuple[Any, ...], Result], config: Config) -> Tensor:
-    if _place(config) not in first:
+def estimated_matrix(first: dict[tuple[Any, ...], Result], config: Config) -> Tensor:
+    """The matrix that a finished run of cross-entropy on the same data, noise and seed has estimated."""
+    if place(config) not in first:
         raise DubitoError(
             "forward correction needs the matrix that cross-entropy estimates",
             where=f"{config.noise} {config.rate:g}, seed {config.seed}",
             remedy="run ce on the same data, noise and seed, in the same call or before",
         )
-    return torch.tensor(first[_place(config)].history["transition"], dtype=torch.float64)
+    return torch.tensor(first[place(config)].history["transition"], dtype=torch.float64)
 
 
-def _place(config: Config) -> tuple[Any, ...]:
+def place(config: Config) -> tuple[Any, ...]:
+    """What a first stage and its second share."""
     return config.data, config.noise, config.rate, config.seed
 
 

@@ -1,0 +1,64 @@
+"""Configs as lanes: the same numbers as the plain runner, left and taken up again, matrices of a first stage."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from dubito.data import LabelledData
+from dubito.papers import englesson2023, prepare, runner, streamed
+
+BASE = {"network": "lenet5", "train": 96, "validation": 32, "test": 64, "pool": 128, "batch": 32, "epochs": 3}
+
+
+@pytest.fixture(autouse=True)
+def images(monkeypatch):
+    """Noise in place of digits: nothing here depends on what is seen."""
+
+    def read(name: str, split: str, root: str | None) -> LabelledData:
+        g = torch.Generator().manual_seed(len(split))
+        pixels = torch.randint(0, 256, (200, 1, 28, 28), generator=g, dtype=torch.uint8)
+        return LabelledData(pixels, torch.arange(200) % 10, classes=tuple("0123456789"))
+
+    monkeypatch.setattr(prepare, "_read", read)
+
+
+def config(method: str, **more):
+    found = englesson2023.TABLES["table1-mnist"].make("paper", None, None)
+    one = next(c for c in found if c.method == method and c.noise == "asymmetric" and c.rate == 0.4)
+    return dataclasses.replace(one, size="small", **{**BASE, **more})
+
+
+def test_a_lane_gives_the_result_of_the_plain_runner(tmp_path):
+    wanted = config("ln")
+    (ours,) = streamed.run([wanted], folder=tmp_path, device="cpu")
+    theirs = runner.run(wanted, device="cpu")
+    assert ours.config == theirs.config
+    for name in ("test_accuracy", "validation_accuracy"):
+        assert ours.metrics[name] == pytest.approx(theirs.metrics[name], abs=1e-12)
+
+
+def test_a_run_cut_short_goes_on(tmp_path):
+    wanted = config("gce")
+    (whole,) = streamed.run([wanted], folder=tmp_path / "whole", device="cpu")
+    calls = []
+    while not calls or not calls[-1]:  # no call has time for more than one epoch
+        calls.append(streamed.run([wanted], folder=tmp_path / "cut", device="cpu", seconds=1e-3))
+    assert len(calls) == wanted.epochs
+    (done,) = calls[-1]
+    assert done.metrics == whole.metrics
+    assert done.history == whole.history
+
+
+def test_forward_takes_the_matrix_of_cross_entropy(tmp_path):
+    first = streamed.run([config("ce")], folder=tmp_path, device="cpu")
+    matrix = torch.tensor(first[0].history["transition"])
+    torch.testing.assert_close(matrix.sum(1), torch.ones(10, dtype=matrix.dtype))
+    (second,) = streamed.run([config("forward")], folder=tmp_path, device="cpu", known=first)
+    assert second.config.method == "forward"
+    assert streamed.run([config("ce")], folder=tmp_path, device="cpu", known=first) == []
+
+
+def test_what_can_be_a_lane():
+    assert streamed.streamable(config("ln"))
+    assert not streamed.streamable(dataclasses.replace(config("ce"), selection="best", patience=5))
