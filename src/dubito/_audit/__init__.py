@@ -1,0 +1,210 @@
+"""Which labels are wrong, how many, and why: an audit of labels by anyone's predicted probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import DubitoError
+from .border import Inputs, read
+from .kinds import Evidence, Groups, Kind, between, by_confidence, by_features, decide, nested
+from .likelihood import (
+    Array,
+    Fit,
+    centred_logs,
+    clean,
+    fit,
+    judge_without_own,
+    posterior,
+    prior_strength,
+    start,
+)
+from .plan import Z, around, relabel_plan
+from .result import Audit, Estimate, Step, Suspect
+
+__all__ = ["Audit", "Estimate", "Evidence", "Groups", "Kind", "Step", "Suspect", "audit"]
+
+UNSURE = 0.7  # mean certainty of the calibrated model below which its verdicts deserve doubt themselves
+FEW = 10  # labels per class below which a row of the matrix is mostly prior
+
+CONFIDENT = ["least confident", "second quarter", "third quarter", "most confident"]
+FORETOLD = ["least noise foretold", "second quarter", "third quarter", "most noise foretold"]
+
+
+def audit(
+    labels: Any,
+    probs: Any,
+    *,
+    classes: Any = None,
+    ids: Any = None,
+    annotators: Any = None,
+    features: Any = None,
+    bootstrap: int = 30,
+    neighbours: int = 5,
+    seed: int = 0,
+) -> Audit:
+    """For each label the probability that it is wrong, from predicted probabilities of any model.
+
+    The model's probabilities p are calibrated and seen through a transition matrix T,
+
+        ``P(label = y | x) = sum_k softmax(W log p(x) + c)_k T[k, y]``,
+
+    W, c and T have the largest likelihood (with a ridge that holds W to a multiple of the identity and a weak
+    prior for T). Then ``P(true = k | x, y) ~ softmax(W log p + c)_k T[k, y]``, where each label's own share in T is
+    taken out, and p_wrong is one minus the probability of the given label.
+
+    The probabilities must be *out of fold*: a model that saw a label will defend it. The numbers rest on the model:
+    errors that look like the truth to it cannot be found, and the rates of a weak model are rough (see `notes`).
+
+    Arguments:
+        labels: (N,) given labels, integers or text, one of `classes` each; or `CrowdLabels` (several labels per
+            item, with annotators), judged by `dubito.crowd`.
+        probs: (N, K) out-of-fold probabilities of any classifier; for a crowd one row per item.
+        classes: names of the columns of probs; 0 to K - 1 by default.
+        ids: (N,) names of the rows; their numbers by default.
+        annotators: (N,) who gave each label; tells whether the noise differs between them.
+        features: (N, ...) any description of the inputs, for nearest neighbours and input-dependent noise.
+        bootstrap: refits for the intervals; 0 leaves them out.
+        neighbours: how many nearest neighbours the most suspicious labels get.
+        seed: of the bootstrap.
+
+    Returns:
+        `Audit`.
+
+    Reference:
+        Northcutt et al. 2021 (confident learning); Patrini et al. 2017 (forward model)
+
+    Example:
+        >>> labels, probs = [0, 0, 0, 1, 1, 1, 0, 1], [[0.9, 0.1]] * 3 + [[0.2, 0.8]] * 3 + [[0.1, 0.9], [0.3, 0.7]]
+        >>> found = audit(labels, probs, bootstrap=0)
+        >>> found.suspicious(1)[0].row, found.suspicious(1)[0].suggested
+        (6, 1)
+    """
+    _count("bootstrap", bootstrap, "0, or 2 or more", allowed=bootstrap != 1)
+    _count("neighbours", neighbours, "0 or more")
+    if hasattr(labels, "annotator_ids"):
+        from .people import audit_crowd
+
+        return audit_crowd(labels, probs, classes, (ids, annotators, features))
+    inputs = read(labels, probs, classes, ids, annotators, features)
+    return _audit(inputs, bootstrap, neighbours, seed)
+
+
+def _count(name: str, number: Any, expected: str, allowed: bool = True) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0 or not allowed:
+        raise DubitoError(f"{name} must be a count", expected=expected, got=repr(number))
+
+
+def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
+    y, K = inputs.labels, inputs.probs.shape[1]
+    x = centred_logs(inputs.probs)
+    best = fit(x, y, start(inputs.probs, y))
+    log_p = clean(best, x)
+    q = judge_without_own(log_p, best.T, y, prior_strength(K))
+    p_wrong, suggested, order = verdicts(q, y)
+    prior = np.exp(log_p).mean(0)
+    draws, matrices = _refits(x, y, best, bootstrap, seed)
+    error = 0.0 if draws is None else _rate_error(p_wrong, draws)
+    groups = _groups(inputs, log_p, best.T, p_wrong, seed)
+    return Audit(
+        ids=inputs.ids,
+        annotators=inputs.annotators,
+        classes=inputs.classes,
+        given=y,
+        suggested=suggested,
+        p_wrong=p_wrong,
+        probabilities=q,
+        why=_why(log_p, best.T, prior, y, suggested),
+        order=order,
+        noise_rate=around(float(p_wrong.mean()), error),
+        transition=best.T,
+        transition_interval=_matrix_interval(best.T, matrices),
+        class_prior=prior,
+        kind=decide(nested(log_p, y, best.T), groups, float(p_wrong.mean())),
+        plan=relabel_plan(p_wrong, order, draws),
+        notes=_notes(log_p, y),
+        nearby=_nearby(inputs.features, order[:200], neighbours),
+    )
+
+
+def verdicts(q: Array, labels: Array) -> tuple[Array, Array, Array]:
+    """p_wrong, the likeliest other class, and the rows from the most suspicious on; ties in the order given."""
+    rows = np.arange(len(labels))
+    others = q.copy()
+    others[rows, labels] = 0
+    p_wrong = others.sum(1)  # the sum of the others keeps small numbers exact
+    others[rows, labels] = -1
+    return p_wrong, others.argmax(1), np.argsort(-p_wrong, kind="stable")
+
+
+def _why(log_p: Array, T: Array, prior: Array, y: Array, s: Array) -> Array:
+    rows = np.arange(len(y))
+    by_prior = np.log(prior[s]) - np.log(prior[y])
+    by_model = log_p[rows, s] - log_p[rows, y] - by_prior
+    return np.stack([by_model, np.log(T[s, y]) - np.log(T[y, y]), by_prior], 1)
+
+
+def _refits(x: Array, y: Array, best: Fit, B: int, seed: int) -> tuple[Array | None, Array | None]:
+    """p_wrong of all labels (B, N) and matrices (B, K, K) when labels are drawn anew with replacement."""
+    if B == 0:
+        return None, None
+    generator, rows = np.random.default_rng(seed), np.arange(len(y))
+    draws, matrices = [], []
+    for _ in range(B):
+        weights = generator.multinomial(len(y), np.full(len(y), 1 / len(y))).astype(np.float64)
+        again = fit(x, y, best, weights=weights, rounds=1, steps=25)
+        q, _ = posterior(clean(again, x), again.T, y)
+        draws.append(1 - q[rows, y])
+        matrices.append(again.T)
+    return np.stack(draws), np.stack(matrices)
+
+
+def _rate_error(p_wrong: Array, draws: Array) -> float:
+    """Standard error of the share of wrong labels: that of the fit, and chance in each label."""
+    return float((draws.mean(1).var(ddof=1) + (p_wrong * (1 - p_wrong)).sum() / len(p_wrong) ** 2) ** 0.5)
+
+
+def _matrix_interval(T: Array, matrices: Array | None) -> Array:
+    error = 0.0 if matrices is None else Z * matrices.std(0, ddof=1)
+    return np.stack([np.clip(T - error, 0, 1), np.clip(T + error, 0, 1)], -1)
+
+
+def _groups(inputs: Inputs, log_p: Array, T: Array, p_wrong: Array, seed: int) -> tuple[Groups, ...]:
+    y, out = inputs.labels, []
+    out.append(between("confidence", CONFIDENT, by_confidence(inputs.probs), log_p, T, y))
+    if inputs.features is not None:
+        group = by_features(inputs.features, log_p.argmax(1), p_wrong, seed)
+        out.append(between("features", FORETOLD, group, log_p, T, y))
+    if inputs.annotators is not None:
+        from ..crowd._coding import encode
+
+        codes, names = encode(inputs.annotators)
+        out.append(between("annotators", [str(v) for v in names.tolist()], codes, log_p, T, y))
+    return tuple(out)
+
+
+def _notes(log_p: Array, y: Array) -> tuple[str, ...]:
+    notes, K = [], log_p.shape[1]
+    certainty = float(np.exp(log_p.max(1)).mean())
+    if certainty < UNSURE:
+        notes.append(
+            f"the model is only {100 * certainty:.0f} % sure of the true class on average and cannot well tell "
+            "wrong labels from hard items: rely on the order, and on the noise rate only roughly"
+        )
+    few = np.flatnonzero(np.bincount(y, minlength=K) < FEW)
+    if len(few):
+        notes.append(f"{len(few)} of {K} classes have fewer than {FEW} labels: their rows are mostly prior")
+    return tuple(notes)
+
+
+def _nearby(features: Array | None, rows: Array, k: int) -> dict[int, tuple[int, ...]]:
+    if features is None or k == 0:
+        return {}
+    length = (features**2).sum(1)
+    out = {}
+    for row in rows.tolist():
+        distance = length - 2 * features @ features[row]
+        distance[row] = np.inf
+        out[row] = tuple(np.argsort(distance, kind="stable")[: min(k, len(length) - 1)].tolist())
+    return out

@@ -1,0 +1,167 @@
+"""The model behind an audit: calibrated probabilities of the true class, seen through a transition matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+FLOOR = 1e-4  # probabilities below are taken as this: what a model calls impossible is merely very unlikely
+RIDGE = 1e-2  # pull of the calibration matrix towards b times the identity, per label
+MOST_CLASSES = 50  # above, and with few labels, calibration is one number b instead of a matrix
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Maximum of the penalised likelihood: calibration W, c, transition matrix T, and the log-likelihood."""
+
+    W: Array
+    c: Array
+    T: Array
+    log_likelihood: float
+
+
+def even(K: int) -> Array:
+    """Where labels go under symmetric noise: to all other classes alike."""
+    return (1 - np.eye(K)) / max(K - 1, 1)
+
+
+def blend(rates: Array, to: Array) -> Array:
+    """``diag(1 - r) + diag(r) Q``."""
+    out: Array = np.diag(1 - rates) + rates[:, None] * to
+    return out
+
+
+def centred_logs(probs: Array) -> Array:
+    """Log-probabilities, floored, minus their mean over the classes: the input of the calibration."""
+    logs = np.log(np.maximum(probs, FLOOR))
+    out: Array = logs - logs.mean(1, keepdims=True)
+    return out
+
+
+def clean(fit: Fit, x: Array) -> Array:
+    """``log p(true = k | x) = log softmax(W x + c)``, (N, K)."""
+    return _log_softmax(x @ fit.W.T + fit.c)
+
+
+def posterior(log_p: Array, T: Array, labels: Array) -> tuple[Array, Array]:
+    """``q[n, k] ~ p(k | x_n) T[k, y_n]`` (N, K), and the log of its normaliser (N,)."""
+    joint = log_p + np.log(T).T[labels]
+    total = _logsumexp(joint)
+    return np.exp(joint - total[:, None]), total
+
+
+def counts(q: Array, labels: Array, weights: Array | None = None) -> Array:
+    """Expected number of labels, C[true, given]."""
+    K = q.shape[1]
+    q = q if weights is None else q * weights[:, None]
+    return np.stack([np.bincount(labels, q[:, k], K) for k in range(K)])
+
+
+def judge_without_own(log_p: Array, T: Array, labels: Array, strength: float) -> Array:
+    """The posterior with each label's own share taken out of the matrix that judges it, (N, K)."""
+    q, _ = posterior(log_p, T, labels)
+    C = counts(q, labels) + strength * T
+    above = np.maximum(C.T[labels] - q, 1e-12)
+    below = np.maximum(C.sum(1) - q, 1e-12)
+    joint = log_p + np.log(above) - np.log(below)
+    out: Array = np.exp(joint - _logsumexp(joint)[:, None])
+    return out
+
+
+def prior_strength(K: int) -> float:
+    """Pseudo-labels per true class behind a free matrix, spread as its symmetric relative would be."""
+    return K / 2
+
+
+def start(probs: Array, labels: Array) -> Fit:
+    """Where a fit begins: the probabilities sharpened, and the matrix of the confident counts.
+
+    An item is counted for the likeliest class whose probability reaches its mean among labels of that class
+    (Northcutt et al. 2021, confident learning). Other starts end in the same place or in a worse one.
+    """
+    K = probs.shape[1]
+    own = probs[np.arange(len(labels)), labels]
+    level = np.bincount(labels, own, K) / np.maximum(np.bincount(labels, minlength=K), 1)
+    sure = probs >= np.where(level > 0, level, np.inf)
+    likely = np.where(sure, probs, -1.0).argmax(1)
+    kept = sure.any(1)
+    C = np.bincount(likely[kept] * K + labels[kept], minlength=K * K).reshape(K, K) + 0.5
+    return Fit(2 * np.eye(K), np.zeros(K), C / C.sum(1, keepdims=True), -np.inf)
+
+
+def fit(
+    x: Array, labels: Array, begin: Fit, *, weights: Array | None = None, rounds: int = 3, steps: int = 150
+) -> Fit:
+    """Maximise ``sum_n w_n log sum_k softmax(W x_n + c)_k T[k, y_n]`` less the penalties, by L-BFGS.
+
+    Penalties: ``RIDGE/2 |W - b I|^2`` per label with b the mean of W's diagonal, ``|c|^2 / 2``, and a
+    Dirichlet prior of T centred on symmetric noise at the present rate, which is renewed in each round.
+    """
+    for _ in range(rounds):
+        begin = _Problem(x, labels, begin, weights).solve(steps)
+    return begin
+
+
+class _Problem:
+    """The objective and its gradient as functions of one flat vector (scale, c, logits of T)."""
+
+    def __init__(self, x: Array, labels: Array, begin: Fit, weights: Array | None) -> None:
+        self.x, self.labels, self.begin, self.weights = x, labels, begin, weights
+        self.N, self.K = x.shape
+        self.total = self.N if weights is None else float(weights.sum())
+        self.full = self.K <= MOST_CLASSES and self.N >= 5 * self.K**2
+        rates = 1 - np.diag(begin.T)
+        mean = float(np.clip(rates.mean(), 1e-3, 0.9))
+        self.prior = prior_strength(self.K) * blend(np.full(self.K, mean), even(self.K))
+
+    def solve(self, steps: int) -> Fit:
+        from scipy.optimize import minimize
+
+        found = minimize(
+            self.value, self.pack(), jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20}
+        )
+        W, c, T = self.unpack(found.x)
+        _, total = posterior(_log_softmax(self.x @ W.T + c), T, self.labels)
+        return Fit(W, c, T, float(total.sum() if self.weights is None else total @ self.weights))
+
+    def pack(self) -> Array:
+        W = self.begin.W
+        scale = W.ravel() if self.full else np.array([np.trace(W) / self.K])
+        return np.concatenate([scale, self.begin.c, np.log(np.maximum(self.begin.T, 1e-12)).ravel()])
+
+    def unpack(self, theta: Array) -> tuple[Array, Array, Array]:
+        K, n = self.K, self.K**2 if self.full else 1
+        W = theta[:n].reshape(K, K) if self.full else theta[0] * np.eye(K)
+        T = np.exp(_log_softmax(theta[n + K :].reshape(K, K)))
+        return W, theta[n : n + K], np.maximum(T, 1e-12)
+
+    def value(self, theta: Array) -> tuple[float, Array]:
+        W, c, T = self.unpack(theta)
+        log_p = _log_softmax(self.x @ W.T + c)
+        q, total = posterior(log_p, T, self.labels)
+        push = np.exp(log_p) - q
+        if self.weights is not None:
+            push, total = push * self.weights[:, None], total * self.weights
+        off = W - np.trace(W) / self.K * np.eye(self.K)
+        value = -total.sum() + RIDGE * self.total / 2 * (off**2).sum() + (c**2).sum() / 2
+        value -= (self.prior * np.log(T)).sum()
+        to_W = push.T @ self.x + RIDGE * self.total * off
+        to_scale = to_W.ravel() if self.full else np.array([np.trace(to_W)])
+        C = counts(q, self.labels, self.weights) + self.prior
+        to_T = C.sum(1, keepdims=True) * T - C  # through the logits of the rows
+        gradient = np.concatenate([to_scale, push.sum(0) + c, to_T.ravel()])
+        return float(value) / self.total, gradient / self.total
+
+
+def _logsumexp(a: Array) -> Array:
+    top = a.max(1)
+    out: Array = top + np.log(np.exp(a - top[:, None]).sum(1))
+    return out
+
+
+def _log_softmax(a: Array) -> Array:
+    return a - _logsumexp(a)[:, None]

@@ -1,0 +1,149 @@
+"""What an audit returns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._files import cannot_write, replace_file
+from ..crowd.command import safe_cell
+from ..errors import DubitoError
+from .kinds import Kind
+from .likelihood import Array
+
+WHY = ("model", "annotators", "prior")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % interval (the number itself where no interval was asked for)."""
+
+    value: float
+    low: float
+    high: float
+
+    def __float__(self) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a relabel plan: after so many checks, so many errors found, and the error rate that is left."""
+
+    checked: int
+    found: Estimate
+    left: Estimate
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """One label in doubt.
+
+    Fields:
+        row, id, annotator: which label.
+        given, suggested: classes.
+        p_wrong: probability that the given label is wrong.
+        why: log-odds of the suggested against the given class, split into what the model says of the input
+            ("model"), how such labels come about ("annotators") and how frequent the classes are ("prior").
+        neighbours: ids and given labels of the nearest items, where features were given.
+    """
+
+    row: int
+    id: Any
+    annotator: Any
+    given: Any
+    suggested: Any
+    p_wrong: float
+    why: dict[str, float]
+    neighbours: tuple[tuple[Any, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What is known about a set of labels.
+
+    Fields:
+        ids, annotators, classes: names; `annotators` is None where none were told.
+        given, suggested: ``(N,)`` codes of the given label and of the likeliest *other* class.
+        p_wrong: ``(N,)`` probability that the given label is wrong.
+        probabilities: ``(N, K)`` of the true class, given the label and the model's probabilities.
+        why: ``(N, 3)`` log-odds of suggested against given: model, annotators, prior.
+        order: ``(N,)`` rows, the most suspicious first.
+        noise_rate: share of wrong labels, with an interval.
+        transition: ``T[true, given]`` (K, K); `transition_interval` (K, K, 2).
+        class_prior: ``(K,)`` share of each true class.
+        kind: kind of noise, with the evidence.
+        plan: what checking the most suspicious labels brings.
+        notes: what to keep in mind when reading the numbers.
+    """
+
+    ids: Array
+    annotators: Array | None
+    classes: Array
+    given: Array
+    suggested: Array
+    p_wrong: Array
+    probabilities: Array
+    why: Array
+    order: Array
+    noise_rate: Estimate
+    transition: Array
+    transition_interval: Array
+    class_prior: Array
+    kind: Kind
+    plan: tuple[Step, ...]
+    notes: tuple[str, ...]
+    nearby: dict[int, tuple[int, ...]] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        rate = self.noise_rate
+        return (
+            f"Audit({len(self.given)} labels, {100 * rate.value:.1f} % wrong "
+            f"({100 * rate.low:.1f} to {100 * rate.high:.1f}), {self.kind} noise)"
+        )
+
+    def suspicious(self, n: int = 20) -> list[Suspect]:
+        """The n labels most likely to be wrong, first things first."""
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+            raise DubitoError("n must be a count", expected="0 or more", got=n)
+        return [self._suspect(int(row)) for row in self.order[:n]]
+
+    def _suspect(self, row: int) -> Suspect:
+        names, ids = self.classes.tolist(), self.ids
+        near = tuple((ids[i : i + 1].tolist()[0], names[self.given[i]]) for i in self.nearby.get(row, ()))
+        return Suspect(
+            row=row,
+            id=ids[row : row + 1].tolist()[0],
+            annotator=None if self.annotators is None else self.annotators[row : row + 1].tolist()[0],
+            given=names[self.given[row]],
+            suggested=names[self.suggested[row]],
+            p_wrong=float(self.p_wrong[row]),
+            why={w: float(v) for w, v in zip(WHY, self.why[row])},
+            neighbours=near,
+        )
+
+    def to_csv(self, path: str | os.PathLike[str], n: int | None = None) -> Path:
+        """Write the ranked labels (the first n of them) as UTF-8 CSV; an old file is replaced as a whole.
+
+        Text that a spreadsheet could take for a formula is preceded by an apostrophe.
+        """
+        head = ["rank", "row", "id", "annotator", "given", "suggested", "p_wrong", *WHY]
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(head)
+        for rank, s in enumerate(self.suspicious(len(self.given) if n is None else n), 1):
+            facts = [s.id, "" if s.annotator is None else s.annotator, s.given, s.suggested]
+            numbers = [f"{v:.6g}" for v in (s.p_wrong, *s.why.values())]
+            writer.writerow([rank, s.row, *map(safe_cell, facts), *numbers])
+        target, data = Path(path), buffer.getvalue().encode("utf-8", "backslashreplace")
+        try:
+            replace_file(target, data)
+        except OSError as error:
+            raise cannot_write(target, len(data), error) from None
+        return target
