@@ -8,7 +8,8 @@ in a sentence before anything is trained.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -163,7 +164,8 @@ def example_losses(
 
 def check_stages(model: Model, loss: Loss) -> None:
     """Refuse compositions that mean nothing, before the first step."""
-    function, _ = _unwrap(loss)
+    function, options = _unwrap(loss)
+    _check_call(function, options)
     is_ln_head, is_ln_loss = isinstance(model.head, heads.LogisticNormal), function is logistic_normal_nll
     if is_ln_head != is_ln_loss:
         raise DubitoError(
@@ -180,6 +182,26 @@ def check_stages(model: Model, loss: Loss) -> None:
             "bi_tempered brings its own link, so it takes a Point head and no channel",
             remedy="use gce with this head or channel",
         )
+
+
+def _check_call(function: Loss, options: Mapping[str, Any]) -> None:
+    """Refuse a loss that could not be called with these options."""
+    if not callable(function):
+        raise DubitoError("a loss is a function of predictions and target", got=type(function).__name__)
+    arguments = 3 if function is logistic_normal_nll else 2
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # written in C
+        return
+    try:
+        signature.bind(*[None] * arguments, **{**options, "reduction": "none"})
+    except TypeError as error:
+        raise DubitoError(
+            "the loss cannot be called with these options",
+            where=getattr(function, "__name__", str(function)),
+            got=str(error),
+            remedy="give its options with functools.partial",
+        ) from None
 
 
 def _unwrap(loss: Loss) -> tuple[Loss, dict[str, Any]]:

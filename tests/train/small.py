@@ -29,7 +29,8 @@ def network(
 ) -> Model:
     """Two layers, started from a generator of their own."""
     g = torch.Generator().manual_seed(seed)
-    layers: list[nn.Module] = [nn.Linear(6, width), nn.Tanh()]
+    with torch.random.fork_rng():
+        layers: list[nn.Module] = [nn.Linear(6, width), nn.Tanh()]
     if dropout:
         layers.append(nn.Dropout(dropout))
     backbone = nn.Sequential(*layers)
