@@ -9,7 +9,7 @@ import io
 import pytest
 
 from dubito.errors import DubitoError
-from dubito.papers import collier2020, englesson2023, item
+from dubito.papers import collier2020, englesson2023, item, run_id
 from dubito.papers.choose import choose, pick_methods, searched
 from dubito.papers.collect import collect
 from dubito.papers.render import FORMATS, render
@@ -57,7 +57,8 @@ def test_two_seeds_are_not_judged():
 def test_a_table_without_printed_numbers_says_so():
     table = collect("x", item("englesson2023.table3"), [], data="mnist")
     assert all(e.paper is None and e.verdict == "-" for e in table.entries)
-    assert "- | - | -" in render(table)
+    assert "no paper value" in render(table)
+    assert "- / - / - / -" in render(table, "markdown")
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -70,8 +71,10 @@ def test_formats_show_ours_and_the_papers(form):
 
 def test_text_cell():
     shown = render(collect(NAME, ITEM, some_results()))
-    assert "95.20 ± 0.16 (5) | 96.54 ± 1.20 | agrees" in shown
-    assert "lam=0.1" in shown
+    assert "95.20 ± 0.16 (5)  96.54 ± 1.20  -1.34       agrees" in shown
+    assert " judged cells agree\n" in shown
+    assert "  ln: covariance=full, dummy=True, smoothing=0.01\n" in shown
+    assert "    asymmetric 0.4: lam=0.1, temperature=0.5\n" in shown
     with pytest.raises(DubitoError, match="did you mean 'markdown'"):
         render(collect(NAME, ITEM, []), "markdwon")
 
@@ -124,7 +127,18 @@ def test_the_reference_method_is_tested_by_seed():
                                              reference="").entries)  # fmt: skip
 
 
-def test_methods_join_a_table():
+def test_agreement_that_rests_on_spread_is_named():
+    at = [c for c in CONFIGS if c.method == "ln" and c.noise == "asymmetric" and c.rate == 0.1]
+    wide = [fake(c, value) for c, value in zip(at, (0.80, 0.92, 0.99))]
+    shown = render(collect(NAME, ITEM, wide))
+    assert "1 of them by more than 2 points, within twice the joint spread: ln at asymmetric 0.1" in shown
+    narrow = [fake(c, value) for c, value in zip(at, (0.90, 0.902, 0.901))]
+    assert "differ: ln at asymmetric 0.1" in render(collect(NAME, ITEM, narrow))
+
+
+def test_methods_join_a_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("mine = 1\n")
     picked = pick_methods(CONFIGS, ["ce", "ln:covariance=diagonal,lam=2", "smooth:alpha=0.3", "mine.py:mine"])
     by_method = {c.method: c for c in picked}
     assert len(picked) == 4 * 45
@@ -132,6 +146,9 @@ def test_methods_join_a_table():
     assert by_method["ln"].param("lam") == 2
     assert by_method["smooth"].params == (("alpha", 0.3),)
     assert by_method["mine.py:mine"].network == "lenet5"
+    before = run_id(by_method["mine.py:mine"])
+    (tmp_path / "mine.py").write_text("mine = 2\n")
+    assert run_id(pick_methods(CONFIGS, ["mine.py:mine"])[-1]) != before  # an edited method is another run
     assert pick_methods(CONFIGS, None) == CONFIGS
     with pytest.raises(DubitoError, match="plain training"):
         pick_methods([c for c in CONFIGS if c.method == "ln"], ["other"])

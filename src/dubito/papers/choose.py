@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+from .._files import sha256
 from ..errors import DubitoError
-from .configs import Config, run_id
+from .configs import Config, Pairs, run_id
 from .items import Choices, Item, choice_key
 from .results import Result
 from .tables import method_label
@@ -74,11 +76,21 @@ def pick_methods(configs: Sequence[Config], methods: Sequence[str] | None) -> tu
         elif variants:
             picked += [c.with_params(**options) for c in variants]
         elif plain:
-            params = tuple(options.items())
-            picked += [dataclasses.replace(c, method=base, params=params) for c in plain]
+            params, reading = tuple(options.items()), _source(base)
+            picked += [dataclasses.replace(c, method=base, params=params, reading=reading) for c in plain]
         else:
             raise DubitoError("a new method needs a row of plain training to start from", got=repr(name))
     return tuple(dict.fromkeys(picked))
+
+
+def _source(method: str) -> Pairs:
+    """The head of the SHA-256 of a user's file: a method that was edited is another run."""
+    path, _, function = method.rpartition(":")
+    if not function or not path.endswith(".py"):
+        return ()
+    if not Path(path).is_file():
+        raise DubitoError("no such file of methods", got=path)
+    return (("source", sha256(Path(path).read_bytes())[:16]),)
 
 
 def _split(name: str) -> tuple[str, dict[str, Any]]:

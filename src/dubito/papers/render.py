@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
+from typing import Any
 
 from ..errors import DubitoError, nearest
 from .collect import Entry, Table
 
 LEGEND = (
-    "each cell: ours ± standard deviation over seeds (number of seeds) | the paper's | verdict",
+    "ours ± standard deviation over seeds (number of seeds) | the paper's | ours minus theirs | verdict",
     "agrees: within max(2 points, twice the joint standard deviation); fewer than 3 seeds are not judged",
     "* p < .05, † p < .01, ‡ p < .001: differs from the reference method, paired t-test over seeds",
 )
@@ -42,12 +43,50 @@ def paper_text(entry: Entry) -> str:
 
 def cell_text(entry: Entry | None) -> str:
     """The whole cell in one line."""
-    return "" if entry is None else f"{ours_text(entry)} | {paper_text(entry)} | {entry.verdict}"
+    return "" if entry is None else " | ".join(_parts(entry))
+
+
+def difference_text(entry: Entry) -> str:
+    """ "+0.90"; "-" where one side is missing."""
+    if entry.difference is None:
+        return "-"
+    return f"{entry.difference:+.{entry.metric.digits}f}"
+
+
+def _parts(entry: Entry) -> list[str]:
+    return [ours_text(entry), paper_text(entry), difference_text(entry), entry.verdict]
+
+
+def tally(table: Table) -> list[str]:
+    """How many cells were judged, how many agree, and how many of these only because seeds spread widely."""
+    judged = [e for e in table.entries if e.verdict in ("agrees", "differs")]
+    if table.entries and all(e.paper is None for e in table.entries):
+        return ["no paper value: the paper prints none of these cells"]
+    if not judged:
+        return []
+    agree = [e for e in judged if e.verdict == "agrees"]
+    wide = [e for e in agree if abs(e.difference or 0.0) > e.metric.tolerance]
+    lines = [f"{len(agree)} of {len(judged)} judged cells agree"]
+    if wide:
+        names = ", ".join(f"{_name(e.row)} at {_name(e.column)}" for e in wide)
+        lines.append(f"{len(wide)} of them by more than 2 points, within twice the joint spread: {names}")
+    if len(agree) < len(judged):
+        names = ", ".join(f"{_name(e.row)} at {_name(e.column)}" for e in judged if e.verdict == "differs")
+        lines.append(f"differ: {names}")
+    return lines
+
+
+def _name(label: tuple[str, ...]) -> str:
+    return " ".join(filter(None, label))
 
 
 def params_text(entry: Entry) -> str:
     """ "lam=0.1, temperature=0.5"."""
-    return ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in entry.params)
+    return _settings(dict(entry.params))
+
+
+def _settings(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items())
 
 
 def _grid(table: Table) -> list[list[str]]:
@@ -65,24 +104,48 @@ def _heading(table: Table) -> str:
 
 
 def _chosen(table: Table) -> list[str]:
-    """One line per cell that has parameters; several metrics of a cell share it."""
-    lines = {f"{' '.join((*e.row, *e.column))}: {params_text(e)}": None for e in table.entries if e.params}
-    return list(lines)
+    """Per row: what all its cells share, then what each place has of its own."""
+    lines = []
+    for row in table.rows:
+        cells = {e.column: dict(e.params) for e in table.entries if e.row == row and e.params}
+        if not cells:
+            continue
+        every = list(cells.values())
+        shared = {k: v for k, v in every[0].items() if all(k in p and p[k] == v for p in every)}
+        lines.append(f"{_name(row)}: {_settings(shared)}".rstrip(": "))
+        for column, params in cells.items():
+            if own := {k: v for k, v in params.items() if k not in shared}:
+                lines.append(f"  {_name(column)}: {_settings(own)}")
+    return lines
 
 
 def text(table: Table) -> str:
-    """Aligned columns, one block per column of the paper where the wide form would not fit."""
+    """Aligned columns, one block per column of the paper."""
     lines = [_heading(table), ""]
-    grid = _grid(table)
-    width = max(len(row[0]) for row in grid)
-    for j in range(1, len(grid[0])):
-        lines.append(grid[0][j])
-        lines += [f"  {row[0]:<{width}}  {row[j]}".rstrip() for row in grid[1:]]
+    names = {row: _name(row) for row in table.rows}
+    width = max(map(len, names.values()), default=0)
+    for column, metric in table.columns:
+        lines.append(_name((*column, metric.ours)))
+        found = {row: table.at(row, column, metric) for row in table.rows}
+        grid = [("", ["ours", "paper", "difference", "verdict"])]
+        grid += [(names[row], _parts(entry)) for row, entry in found.items() if entry is not None]
+        wide = [max(len(parts[i]) for _, parts in grid) for i in range(4)]
+        for name, parts in grid:
+            cells = "  ".join(part.ljust(n) for part, n in zip(parts, wide))
+            lines.append(f"  {name:<{width}}  {cells}".rstrip())
         lines.append("")
+    notes = [*tally(table), *table.facts, *_legend(table)]
+    chosen = _chosen(table)
     return (
-        "\n".join([*lines, *table.facts, *LEGEND, "", "parameters:", *(f"  {c}" for c in _chosen(table))])
+        "\n".join([*lines, *notes, *(["", "parameters:", *(f"  {c}" for c in chosen)] if chosen else [])])
         + "\n"
     )
+
+
+def _legend(table: Table) -> list[str]:
+    """The legend; marks are explained where there are any."""
+    marked = any(e.mark or (e.paper and e.paper.stars) for e in table.entries)
+    return list(LEGEND if marked else LEGEND[:-1])
 
 
 def markdown(table: Table) -> str:
@@ -92,7 +155,7 @@ def markdown(table: Table) -> str:
     lines.append("| " + " | ".join(grid[0]) + " |")
     lines.append("|" + "---|" * len(grid[0]))
     lines += ["| " + " | ".join(row) + " |" for row in grid[1:]]
-    notes = [f"- {note}" for note in (*table.facts, *LEGEND)]
+    notes = [f"- {note}" for note in (*tally(table), *table.facts, *_legend(table))]
     return "\n".join([*lines, "", *notes]) + "\n"
 
 
@@ -162,7 +225,7 @@ def html(table: Table) -> str:
             title = escape(params_text(entry)) if entry else ""
             cells.append(f'<td class="{kind}" title="{title}">{escape(cell_text(entry))}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>")
-    notes = "".join(f"<li>{escape(note)}</li>" for note in (*table.facts, *LEGEND))
+    notes = "".join(f"<li>{escape(note)}</li>" for note in (*tally(table), *table.facts, *_legend(table)))
     caption = f"<caption>{escape(_heading(table))}</caption>"
     rows = "\n".join(body)
     parts = [caption, f"<thead><tr>{head}</tr></thead>", "<tbody>", rows, "</tbody>"]

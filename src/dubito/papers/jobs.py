@@ -1,0 +1,164 @@
+"""Which runs of an item a command means, and running them on one back end or another."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ..errors import DubitoError, nearest
+from . import item
+from .choose import pick_methods, searched
+from .collect import label
+from .configs import PAIRS, Config, override, run_id
+from .results import path_of, read, write_result
+from .sweep import Report, sweep
+
+Say = Callable[[str], Any]
+
+
+@dataclasses.dataclass
+class Job:
+    """The runs of one table or figure, as picked on a command line."""
+
+    name: str
+    size: str
+    data: str | None
+    methods: Sequence[str] | None
+    overrides: Sequence[str]
+    out: Path
+
+    def configs(self, choices: Any = None) -> tuple[Config, ...]:
+        """The item's runs, with the chosen values of hyper-parameters, then picked or changed."""
+        made = item(self.name).make(self.size, self.data, choices)
+        return chosen(pick_methods(made, self.methods), self.overrides)
+
+    def searches(self) -> tuple[Config, ...]:
+        """The runs of the search, one seed each."""
+        make = item(self.name).search
+        made = () if make is None else make(self.size, self.data, None)
+        first = [c for c in made if c.seed == 0]
+        picked = [o for o in self.overrides if not o.startswith("seed=")]
+        if self.methods is not None:
+            first = [c for c in first if c.method in self.methods]
+        return chosen(first, picked)
+
+    def run(self, *, search: bool = False, say: Say = print, **how: Any) -> bool:
+        """Run what is not finished; whether anything failed."""
+        choices = None
+        if search:
+            if self._run(self.searches(), say, "search", **how).failed:
+                return True
+            choices = searched(item(self.name), read(self.out), self.size, self.data)
+            for place, params in choices.items():
+                say(f"chosen for {place}: " + ", ".join(f"{k}={v}" for k, v in params.items()))
+        return bool(self._run(self.configs(choices), say, "runs", **how).failed)
+
+    def _run(self, configs: Sequence[Config], say: Say, what: str, **how: Any) -> Report:
+        own = {run_id(c) for c in item(self.name).make(self.size, self.data, None)}
+        if what == "runs" and (others := sum(run_id(c) not in own for c in configs)):
+            say(f"{others} of {len(configs)} runs differ from the item's own and are not part of its table")
+        done = sum(path_of(self.out, c).is_file() for c in configs)
+        say(f"{self.name} ({self.size}): {len(configs)} {what}, {done} finished before")
+        found = execute(configs, self.out, say=say, **how)
+        say(found.text().rstrip("\n"))
+        return found
+
+
+def execute(
+    configs: Sequence[Config],
+    out: Path,
+    *,
+    workers: int = 1,
+    streams: bool = False,
+    root: Path | None = None,
+    device: str = "auto",
+    say: Say = print,
+) -> Report:
+    """Every run that is not finished, on processes; with `streams` small networks together on one GPU first."""
+    place = None if root is None else str(root)
+    if streams:
+        _on_streams(configs, out, place, device, say)
+
+    def progress(finished: int, failed: int, all_: int) -> None:
+        say(f"{finished} finished, {failed} failed of {all_}")
+
+    return sweep(configs, out, workers=workers, options={"root": place, "device": device}, progress=progress)
+
+
+def _on_streams(configs: Sequence[Config], out: Path, root: str | None, device: str, say: Say) -> None:
+    import torch
+
+    from . import stacked
+
+    where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    waiting = [c for c in configs if not path_of(out, c).is_file() and stacked.stackable(c)]
+    known = read(out) if out.is_dir() else []
+    reachable = {(c.data, c.noise, c.rate, c.seed) for c in waiting if c.method == "ce"}
+    reachable |= {
+        (r.config.data, r.config.noise, r.config.rate, r.config.seed)
+        for r in known
+        if "transition" in r.history
+    }
+    able = [c for c in waiting if c.method != "forward" or (c.data, c.noise, c.rate, c.seed) in reachable]
+
+    def report(results: Any) -> None:
+        for result in results:
+            write_result(result, out)
+        say(f"{len(results)} runs of {results[0].config.method} finished on streams")
+
+    if able:
+        stacked.run(able, root=root, device=where, known=known, report=report)
+
+
+def chosen(configs: Sequence[Config], overrides: Sequence[str]) -> tuple[Config, ...]:
+    """Runs picked by ``key=v1,v2`` where they have these values, or changed to them where none has.
+
+    Example:
+        >>> made = item("englesson2023.table1-mnist").make("smoke", None, None)
+        >>> len(chosen(made, ["method=ce,ln", "rate=0.4"])), {c.seed for c in chosen(made, ["seed=3..5"])}
+        (4, {3, 4, 5})
+    """
+    found = tuple(configs)
+    for text in overrides:
+        key, equals, values = text.partition("=")
+        if not equals or not values:
+            raise DubitoError(
+                "a choice is written key=value", got=repr(text), expected="as seed=0..4 or rate=0.2,0.4"
+            )
+        found = _apply(found, key, _values(values))
+    return tuple(dict.fromkeys(found))
+
+
+def _apply(configs: tuple[Config, ...], key: str, values: list[str]) -> tuple[Config, ...]:
+    fields = {f.name for f in dataclasses.fields(Config)} - set(PAIRS)
+    params = {name for c in configs for name, _ in c.params}
+    if key not in fields | params:
+        raise DubitoError("unknown field", got=repr(key), remedy=nearest(key, fields | params))
+    concerned = [c for c in configs if key in fields or key in dict(c.params)]
+    has = {c: _texts(c, key) for c in concerned}
+    if all(any(v in texts for texts in has.values()) for v in values):
+        return tuple(c for c in concerned if has[c] & set(values))
+    if key == "method":
+        return pick_methods(configs, values)
+    return tuple(override(c, key, v) for c, v in product(concerned, values))
+
+
+def _texts(config: Config, key: str) -> set[str]:
+    """How the value of a field may be written: as it is printed in tables, in full, methods with their variant."""
+    value = config.param(key) if key in dict(config.params) else getattr(config, key)
+    return {str(value), str(value).lower(), *label(config, [key])}
+
+
+def _values(text: str) -> list[str]:
+    """ "0,1" or "0..4" -> the single values."""
+    found: list[str] = []
+    for part in text.split(","):
+        span = re.fullmatch(r"(\d+)\.\.(\d+)", part)
+        if span and int(span[1]) > int(span[2]):
+            raise DubitoError("a range runs upwards", got=repr(part))
+        found += [str(n) for n in range(int(span[1]), int(span[2]) + 1)] if span else [part]
+    return found

@@ -1,0 +1,181 @@
+"""One run: every distinct network, procedure and method of the papers trains, is scored and leaves its file."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from dubito.errors import DubitoError
+from dubito.methods import METHODS
+from dubito.papers import PAPERS, Config, items, run_id
+from dubito.papers.prepare import CROWD_METHODS, method_of, parts
+from dubito.papers.results import path_of, read
+from dubito.papers.runner import folder_of, invertible, noise_rate, run
+from dubito.papers.tables import method_label
+
+# Sets that are too large to fake in the published layout, and networks that need another library.
+ELSEWHERE = ("imagenet", "clothing1m", "svhn", "cityscapes", "voc", "labelme")
+HEAVY = ("resnet50-cifar", "resnet56", "resnetv2-50")
+
+
+def tiny(config: Config) -> Config:
+    """Two steps on 24 examples; network, noise, method, optimiser and selection stay."""
+    length = {"steps": 2} if config.steps else {"epochs": 2}
+    if config.epochs and config.batch:
+        length = {"epochs": 1}
+    samples = {"samples": min(config.samples, 8), "eval_samples": min(config.eval_samples, 8)}
+    sizes = {
+        "train": 40,
+        "validation": min(config.validation, 12),
+        "test": 16,
+        "batch": min(config.batch, 20),
+    }
+    return dataclasses.replace(config, **length, **samples, **sizes)
+
+
+def distinct() -> list[Config]:
+    """The first smoke run of each (network, kind of data, method and variant, what is recorded)."""
+    found: dict[tuple, Config] = {}
+    for name in PAPERS:
+        for entry in items(name).values():
+            for config in entry.make("smoke", None, None):
+                variant = tuple(v for _, v in config.params if isinstance(v, str | bool))
+                key = (config.network, method_label(config), variant, bool(config.annotators), config.record)
+                found.setdefault(key, config)
+    return list(found.values())
+
+
+def known(config: Config) -> bool:
+    crowd = config.method in CROWD_METHODS and config.method not in METHODS
+    return (
+        config.data not in ELSEWHERE and config.network not in HEAVY and not crowd and config.size == "smoke"
+    )
+
+
+ALL = [c for c in distinct() if known(c)]
+
+
+@pytest.mark.parametrize("config", ALL, ids=lambda c: f"{c.paper}-{c.item}-{c.network}-{method_label(c)}")
+def test_every_network_procedure_and_method_trains(config, tiny_data):
+    if config.annotators and config.method not in ("ce", "single-cm", "bootstrap"):
+        pytest.skip("joint training on several annotators is tried by its own tests")
+    result = run(tiny(config), root=tiny_data, device="cpu")
+    assert 0 <= result.metrics["test_accuracy"] <= 1
+    assert math.isfinite(result.metrics["test_log_likelihood"])
+    assert math.isfinite(result.metrics["noisy_test_log_likelihood"])
+    if config.validation:
+        assert 0 <= result.metrics["validation_accuracy"] <= 1
+    assert result.history["steps"] >= 2
+    for name in ("probabilities", "features", "regions", "separator"):
+        assert (name in config.record) == (name in result.history)
+
+
+def test_the_list_of_distinct_runs_is_not_empty():
+    methods = {c.method for c in ALL}
+    assert {
+        "ce",
+        "smooth",
+        "forward",
+        "backward",
+        "distill",
+        "coteaching",
+        "mentornet",
+        "bootstrap",
+    } <= methods
+    assert {"gce", "bi-tempered", "nan", "het", "het-tau", "het-full", "ln", "single-cm"} <= methods
+    assert {c.network for c in ALL} >= {"lenet5", "cnn4", "cnn9", "resnet32", "wrn-28-2", "mlp", "linear"}
+
+
+def first(paper: str, item: str, data: str | None = None, **fields: object) -> Config:
+    made = items(paper)[item].make("smoke", data, None)
+    return tiny(next(c for c in made if all(getattr(c, k) == v for k, v in fields.items())))
+
+
+def test_a_finished_run_is_read_back_and_its_checkpoints_are_gone(tiny_data, tmp_path):
+    config = first("englesson2023", "table1-mnist", method="ce", rate=0.4)
+    result = run(config, root=tiny_data, out=tmp_path, device="cpu")
+    path = path_of(tmp_path, config)
+    before = path.read_bytes()
+    assert run(config, root="/nowhere", out=tmp_path).metrics == result.metrics
+    assert path.read_bytes() == before
+    assert [r.id for r in read(tmp_path)] == [run_id(config)]
+    assert not (folder_of(config, tmp_path) / "fit").exists()
+    assert folder_of(config, tmp_path).name == run_id(config)[:16]
+
+
+@pytest.mark.parametrize(
+    ("paper", "item", "data", "method"),
+    [
+        ("englesson2023", "table1-mnist", None, "forward"),
+        ("lukasik2020", "figure6", "mnist", "distill"),
+        ("lukasik2020", "figure2", "mnist", "backward"),
+    ],
+)
+def test_methods_with_a_first_stage_can_be_kept_on_disk(paper, item, data, method, tiny_data, tmp_path):
+    config = dataclasses.replace(first(paper, item, data, method=method), network="lenet5", init="glorot")
+    kept = run(config, root=tiny_data, out=tmp_path, device="cpu")
+    assert kept.metrics == run(config, root=tiny_data, device="cpu").metrics
+
+
+def test_noise_rate_is_the_realised_one(tiny_data):
+    config = first("collier2020", "table1", "mnist", method="coteaching")
+    data = parts(config, root=tiny_data)
+    share = (data.train.labels != data.train.clean).float().mean()
+    assert noise_rate(data) == pytest.approx(float(share))
+    assert 0.02 < float(share) < 0.5
+    assert data.test.clean is not None  # the noisy test set keeps the clean labels for scoring
+    assert data.valid is not None
+
+
+def test_votes_of_one_annotator_are_that_annotators_labels(tiny_data):
+    config = dataclasses.replace(
+        first("tanno2019", "figure6", method="ce", per_item=1, skill=0.3), train=200, validation=20
+    )
+    data = parts(config, root=tiny_data)
+    right = (data.train.labels == data.train.clean).float().mean()
+    assert abs(float(right) - 0.3) < 0.12
+    assert data.train.crowd is None
+    joint = parts(dataclasses.replace(config, method="trace", reading=()), root=tiny_data)
+    assert torch.equal(joint.train.crowd.label, data.train.labels)
+
+
+def test_what_cannot_be_run_is_refused_in_a_sentence(tiny_data):
+    config = first("englesson2023", "table1-mnist", method="gce")
+    with pytest.raises(DubitoError, match="did you mean"):
+        method_of(dataclasses.replace(config, method="bitempered"))
+    with pytest.raises(DubitoError, match="device"):
+        run(config, root=tiny_data, device="tpu")
+    if "oracle" not in METHODS:
+        with pytest.raises(DubitoError, match="several annotators"):
+            run(first("tanno2019", "figure3", method="oracle"), root=tiny_data, device="cpu")
+
+
+def test_an_estimate_that_cannot_be_inverted_is_mixed_with_the_identity():
+    good = torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64)
+    assert invertible(good) == (good, 0.0) or torch.equal(invertible(good)[0], good)
+    mixed, share = invertible(torch.full((3, 3), 1 / 3, dtype=torch.float64))
+    assert share == 0.1
+    assert float(torch.linalg.cond(mixed)) <= 100
+    assert torch.allclose(mixed.sum(1), torch.ones(3, dtype=torch.float64))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_table_and_figure_at_smoke_size(name, tiny_data):
+    """Every run of every item on small sets; what needs other data or libraries is left out by name."""
+    done = set()
+    for entry in items(name).values():
+        for make in filter(None, (entry.make, entry.search)):
+            for config in make("smoke", None, None):
+                if config.data in ELSEWHERE or (
+                    config.method in CROWD_METHODS and config.method not in METHODS
+                ):
+                    continue
+                reduced = dataclasses.replace(tiny(config), item="nightly")
+                if run_id(reduced) not in done:
+                    done.add(run_id(reduced))
+                    assert math.isfinite(run(reduced, root=tiny_data, device="cpu").metrics["test_accuracy"])
+    assert done
