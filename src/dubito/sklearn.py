@@ -77,13 +77,13 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def __init__(
         self,
-        method: str | Method = "gce",
+        method: str | Method = "ln",
         *,
         backbone: str | Callable[..., nn.Module] = "auto",
         cv: Any = None,
         epochs: int | None = None,
         batch_size: int = 64,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 0.01,
         validation_fraction: float | None = None,
         standardize: bool = True,
         random_state: int | np.random.RandomState | None = None,
