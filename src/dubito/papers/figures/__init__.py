@@ -15,12 +15,33 @@ from ..configs import SIZES
 from ..results import Result
 from ._style import Drawing, save
 
-__all__ = ["FIGURES", "Drawing", "draw", "picture", "save"]
+__all__ = ["DRAWINGS", "FIGURES", "Drawing", "draw", "picture", "save"]
 
 # Full name of an item -> module that draws it.
 FIGURES: dict[str, str] = {
+    **{f"collier2020.figure{n}": "sweeps" for n in (1, 2, 6)},
+    "collier2020.figure5": "hidden_causes",
     **{f"englesson2023.table1-{data}": "noise_rates" for data in ("mnist", "cifar10", "cifar100")},
+    **{f"englesson2023.figure{n}": "logistic_normal" for n in (1, 2)},
+    "englesson2023.figure3": "regions",
+    "englesson2023.figure4": "courses",
+    "englesson2023.figure5": "sweeps",
+    **{f"englesson2023.figure{n}": "histograms" for n in (6, 7)},
+    **{f"lukasik2020.figure{n}": "smearing" for n in (1, 5)},
+    **{f"lukasik2020.figure{n}": "sweeps" for n in (2, 6)},
+    **{f"lukasik2020.figure{n}": "histograms" for n in (3, 7)},
+    **{f"tanno2019.figure{n}": "skills" for n in (3, 6, 9, 10, 11)},
+    "tanno2019.figure8": "annotators",
 }
+# These need no result lines.
+DRAWINGS = (
+    "collier2020.figure5",
+    "englesson2023.figure1",
+    "englesson2023.figure2",
+    "lukasik2020.figure1",
+    "lukasik2020.figure5",
+    "tanno2019.figure8",
+)
 
 
 def picture(

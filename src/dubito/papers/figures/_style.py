@@ -159,7 +159,8 @@ def seeds_text(summaries: Sequence[Summary]) -> str:
 
 
 def save(drawing: Drawing, stem: Path | str) -> tuple[Path, Path]:
-    """Write STEM.svg and STEM.png, the caption below the picture and in the files; the same bytes every time."""
+    """Write STEM.svg and STEM.png, the caption below the picture and in the files; the same bytes every "
+    "time."""
     import matplotlib
 
     stem = Path(stem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from .. import item as item_named
 from ..results import Result
@@ -25,7 +26,7 @@ def draw(name: str, results: Sequence[Result], size: str, data: str | None) -> D
         found = curves(here, lambda c: method_label(c), lambda c: 100 * c.rate, "test_accuracy")
         shown += all_summaries(found)
         rates = sorted({x for points in found.values() for x in points})
-        gap = min((b - a for a, b in zip(rates, rates[1:])), default=1.0)
+        gap = min((b - a for a, b in pairwise(rates)), default=1.0)
         for place, method in enumerate(methods):
             shift = (place - (len(methods) - 1) / 2) * gap * 0.45 / max(len(methods), 1)
             _method(ax, found.get(method, {}), method, place, shift)

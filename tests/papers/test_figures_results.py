@@ -1,0 +1,186 @@
+"""Pictures of made-up result lines: the right numbers at the right places, in every figure that reads results."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dubito.papers import figures, item
+from dubito.papers.figures import courses, histograms, skills
+from dubito.papers.figures._points import curves, runs_of
+from dubito.papers.results import Result
+from dubito.papers.statistics import Summary
+
+SEEDS = 2
+
+
+def histogram(edges, centre, width):
+    middle = (edges[1:] + edges[:-1]) / 2
+    return [int(1000 * math.exp(-((m - centre) ** 2) / (2 * width**2))) for m in middle]
+
+
+def history(config):
+    """What a run of this config might have recorded."""
+    epochs = list(range(10, 101, 10))
+    rises = [config.rate * (e / 100 if config.method == "het-full" else 0.1) for e in epochs]
+    bins = np.linspace(-4, 4, 41)
+    wrong = 0.0 if config.param("covariance") == "identity" else 1.5
+    residuals = {"edges": bins.tolist()}
+    for form, shift in (("identity", 0.0), ("learned", -0.7)):
+        residuals[f"{form}_clean"] = histogram(bins, -1 + shift, 0.5)
+        residuals[f"{form}_noisy"] = histogram(bins, wrong + shift, 0.6)
+    edges = np.linspace(-0.1, 0.9, 41)
+    at = {"ce": 0.85, "smooth": 0.5, "forward": 0.8, "backward": 0.7}.get(config.method, 0.5)
+    parts = ("noisy_true", "noisy_given", "clean_true", "max")
+    return {
+        "epoch": epochs,
+        "validation_clean_accuracy": [0.9 - r for r in rises],
+        "curves": {"epoch": epochs, "train_clean": [0.95] * 10, "train_noisy": [0.1 + r for r in rises]},
+        "residuals": residuals,
+        "probabilities": {"edges": edges.tolist(), **{p: histogram(edges, at, 0.15) for p in parts}},
+    }
+
+
+def metrics(config):
+    jitter = 0.004 * config.seed
+    alpha = float(config.param("alpha") or 0.0)
+    tau = float(config.param("temperature") or 1.0)
+    bump = {"smooth": 0.05, "forward": 0.02, "backward": -0.03}.get(config.method, 0.0)
+    accuracy = 0.8 + bump + 0.05 * alpha * (2 if config.method == "backward" else 1) - jitter
+    if config.annotators:
+        best = {"trace": 0.03, "oracle": 0.05, "gem": -0.05}.get(config.method, -0.1)
+        accuracy = min(0.99, max(0.1, config.skill * 1.6 + best)) - jitter
+    if config.method == "ln":
+        accuracy = 0.8 - 0.05 * abs(math.log10(tau)) - 0.03 * float(config.param("lam") or 1.0) - jitter
+    hump = 0.0 if config.method == "ce" else 0.04 - 0.04 * math.log10(tau / 5) ** 2
+    return {
+        "test_accuracy": accuracy,
+        "noisy_test_log_likelihood": -1.1 + hump - jitter,
+        "noisy_test_accuracy": 0.7 + hump / 4 - jitter,
+        "miou": 0.6 + hump,
+        "cm_error_entry": max(0.0, 0.06 - 0.08 * config.skill) + jitter,
+        "cm_error": 0.1,
+    }
+
+
+@cache
+def lines(name: str, size: str = "small", data: str | None = None) -> tuple[Result, ...]:
+    configs = item(name).make(size, data, None)
+    return tuple(Result(c, metrics(c), history=history(c)) for c in configs if c.seed < SEEDS)
+
+
+FROM_RESULTS = {
+    "collier2020.figure1": "mnist",
+    "collier2020.figure2": "camvid",
+    "collier2020.figure6": "mnist",
+    "englesson2023.figure4": None,
+    "englesson2023.figure5": None,
+    "englesson2023.figure6": None,
+    "englesson2023.figure7": None,
+    "englesson2023.table1-mnist": None,
+    "lukasik2020.figure2": None,
+    "lukasik2020.figure3": "cifar10",
+    "lukasik2020.figure6": "cifar10",
+    "lukasik2020.figure7": "cifar10",
+    "tanno2019.figure3": None,
+    "tanno2019.figure6": None,
+    "tanno2019.figure11": None,
+}
+
+
+def axes(drawing):
+    return [ax for ax in drawing.figure.axes if ax.lines or ax.patches or ax.collections]
+
+
+@pytest.mark.parametrize("name", FROM_RESULTS)
+def test_every_panel_of_every_figure_has_something_in_it(name):
+    data = FROM_RESULTS[name]
+    drawing = figures.picture(name, lines(name, data=data), size="small", data=data)
+    panels = drawing.figure.axes
+    assert all(ax.has_data() for ax in panels), name
+    assert drawing.caption.endswith(".")
+    assert drawing.figure.legends or any(ax.get_legend() for ax in panels)
+
+
+def test_every_figure_is_tested_or_drawn_without_results():
+    same_code = {"tanno2019.figure9", "tanno2019.figure10", "englesson2023.figure3"}
+    same_code |= {f"englesson2023.table1-{data}" for data in ("cifar10", "cifar100")}
+    assert set(figures.FIGURES) == set(FROM_RESULTS) | set(figures.DRAWINGS) | same_code
+
+
+def test_a_figure_without_results_is_refused_with_the_command():
+    with pytest.raises(ValueError, match=r"dubito paper run lukasik2020\.figure2"):
+        figures.picture("lukasik2020.figure2", [])
+
+
+def test_points_are_means_over_seeds():
+    name = "lukasik2020.figure2"
+    runs = runs_of(name, lines(name), "small", None)
+    found = curves(
+        runs, lambda c: (c.data, c.method), lambda c: c.param("alpha", 0.0) or 0.0, "test_accuracy"
+    )
+    point = found["cifar10", "smooth"][0.3]
+    assert point.seeds == SEEDS
+    assert point.mean == pytest.approx(100 * (0.8 + 0.05 + 0.05 * 0.3 - 0.002))
+    drawing = figures.picture(name, lines(name), size="small")
+    ax = drawing.figure.axes[1]
+    drawn = {line.get_label(): line for line in ax.lines}["smoothing"]
+    assert point.mean in drawn.get_ydata()
+
+
+def test_the_papers_values_are_drawn_as_hollow_markers():
+    name = "englesson2023.table1-mnist"
+    drawing = figures.picture(name, lines(name), size="small")
+    right = drawing.figure.axes[1]
+    hollow = [line for line in right.lines if line.get_markerfacecolor() == "none"]
+    assert any(96.54 in np.round(line.get_ydata(), 2) for line in hollow)
+    assert len(hollow) == 9
+
+
+def test_grey_zone_is_where_the_drawn_groups_are_not_dominant():
+    runs = lines("tanno2019.figure3")
+    share = skills.dominance(runs)
+    assert share[0.1] == 0.0
+    assert share[0.9] == 1.0
+    assert all(0 <= value <= 1 for value in share.values())
+
+
+def test_annotators_line_is_the_mean_diagonal():
+    run = next(r for r in lines("tanno2019.figure3") if r.config.skill == 0.6)
+    A = skills.group_of(run.config)
+    assert float(A.diagonal(dim1=-2, dim2=-1).mean()) == pytest.approx(0.6, abs=0.02)
+
+
+def test_held_out_accuracy_prefers_clean_labels_and_knows_both_layouts():
+    run = lines("englesson2023.figure4")[0]
+    name, xs, ys = courses.held_out(run)
+    assert (name, xs[0], len(ys)) == ("validation_clean_accuracy", 10.0, 10)
+    stacked = Result(run.config, {}, history={"every": 10, "test_accuracy": [0.1, 0.2]})
+    assert courses.held_out(stacked) == ("test_accuracy", [10.0, 20.0], [0.1, 0.2])
+
+
+def test_densities_integrate_to_one_and_leave_gaps():
+    record = {"edges": [0.0, 0.5, 1.0, 2.0], "x": [1, 0, 3]}
+    centres, density = histograms.densities(record, "x")
+    assert centres == [0.25, 0.75, 1.5]
+    assert math.isnan(density[1])
+    assert density[0] * 0.5 + density[2] * 1.0 == pytest.approx(1.0)
+
+
+def test_runs_without_the_analysis_are_refused():
+    name = "englesson2023.figure6"
+    bare = [Result(r.config, r.metrics) for r in lines(name)]
+    with pytest.raises(ValueError, match="kept no residuals"):
+        figures.picture(name, bare, size="small")
+
+
+def test_seeds_in_words():
+    from dubito.papers.figures._style import seeds_text
+
+    one, three = Summary({0: 1.0}), Summary({0: 1.0, 1: 2.0, 2: 3.0})
+    assert seeds_text([one]) == "one seed"
+    assert seeds_text([three, three]) == "mean and standard deviation of 3 seeds"
+    assert seeds_text([one, three]) == "mean and standard deviation of 1 to 3 seeds"
