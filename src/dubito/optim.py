@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .errors import DubitoError
 
 Named = Iterable[tuple[str, nn.Parameter]]
-DECAYS = ("all", "matrices")
+DECAYS = ("all", "matrices", "networks")
 
 
 def adam(
@@ -76,14 +76,20 @@ def lars(
 
 
 def groups(parameters: Named, weight_decay: float, decay: str) -> list[dict[str, Any]]:
-    """Parameter groups with weight decay on all parameters, or on those with two or more axes ("matrices")."""
+    """Parameter groups with weight decay.
+
+    On all parameters ("all"), on those with two or more axes ("matrices"), or on those of networks ("networks"):
+    matrices, but not the channel's, which weight decay would pull to uniform confusion.
+    """
     if decay not in DECAYS:
         raise DubitoError("unknown rule for weight decay", expected=" or ".join(DECAYS), got=repr(decay))
     named = [(name, p) for name, p in parameters if p.requires_grad]
     if decay == "all":
         return [{"params": [p for _, p in named], "weight_decay": weight_decay}]
-    matrices = [p for _, p in named if p.dim() > 1]
-    others = [p for _, p in named if p.dim() <= 1]
+    skipped = "channel" if decay == "networks" else None
+    chosen = [p.dim() > 1 and skipped not in name.split(".") for name, p in named]
+    matrices = [p for (_, p), yes in zip(named, chosen) if yes]
+    others = [p for (_, p), yes in zip(named, chosen) if not yes]
     found = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
     return [group for group in found if group["params"]]
 

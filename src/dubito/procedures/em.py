@@ -77,17 +77,24 @@ class GeneralisedEM(Plain):
 
     @torch.no_grad()
     def update(self, data: LabelledData) -> None:
-        """Matrices from the posteriors, then posteriors from network and matrices."""
-        crowd = crowd_of(data)
-        self.matrices.copy_(
-            count_matrices(self.posteriors, crowd, self.num_annotators, strength=self.strength)
-        )
+        """Matrices from what is known about the classes, then posteriors from predictions and matrices."""
+        crowd, log_p = crowd_of(data), self.predictions(data)
+        known = self.counted(log_p)
+        self.matrices.copy_(count_matrices(known, crowd, self.num_annotators, strength=self.strength))
         evidence = log_evidence(self.matrices, crowd, len(data))
-        self.posteriors.copy_(posterior(self.log_prior(data, evidence), evidence))
+        self.posteriors.copy_(posterior(self.log_prior(log_p, evidence), evidence))
 
-    def log_prior(self, data: LabelledData, evidence: Tensor) -> Tensor:
-        """log p(k | x_n) of every item."""
+    def predictions(self, data: LabelledData) -> Tensor:
+        """log p(k | x_n) of every item, ``(N, K)``."""
         return predict(self.model, data).log_p
+
+    def counted(self, log_p: Tensor) -> Tensor:
+        """What the matrices are counted against, ``(N, K)``: the posteriors of the round before."""
+        return self.posteriors
+
+    def log_prior(self, log_p: Tensor, evidence: Tensor) -> Tensor:
+        """What the labels' evidence is added to: the network's predictions."""
+        return log_p
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """Mean cross-entropy of the network against the posteriors."""
@@ -129,18 +136,18 @@ class ModelBootstrappedEM(GeneralisedEM):
         super().__init__(model, **options)
         self.class_prior = class_prior
 
-    @torch.no_grad()
-    def update(self, data: LabelledData) -> None:
-        """Matrices and prior from hard predictions, then posteriors from both."""
-        crowd = crowd_of(data)
-        self._count(predict(self.model, data).log_p.argmax(-1), crowd)
+    def counted(self, log_p: Tensor) -> Tensor:
+        """The predicted classes."""
+        return _hard(log_p)
 
-    def _count(self, predicted: Tensor, crowd: Triplets) -> None:
-        hard = nn.functional.one_hot(predicted, self.model.num_classes).to(self.posteriors.dtype)
-        self.matrices.copy_(count_matrices(hard, crowd, self.num_annotators, strength=self.strength))
-        evidence = log_evidence(self.matrices, crowd, len(hard))
-        prior = hard.mean(0).clamp(min=torch.finfo(hard.dtype).tiny).log()
-        self.posteriors.copy_(posterior(prior if self.class_prior else torch.zeros_like(prior), evidence))
+    def log_prior(self, log_p: Tensor, evidence: Tensor) -> Tensor:
+        """The logarithm of the share of each class among the predictions."""
+        share = _hard(log_p).mean(0)
+        return (
+            share.clamp(min=torch.finfo(share.dtype).tiny).log()
+            if self.class_prior
+            else torch.zeros_like(share)
+        )
 
 
 class CrossFittedEM(GeneralisedEM):
@@ -149,12 +156,13 @@ class CrossFittedEM(GeneralisedEM):
     The items are cut into folds. Beside the network that is kept, one network per fold learns from the items of
     the other folds, and the posterior of an item uses the network of its own fold:
 
-        q[n, k] ~ p_fold(n)(k | x_n)^b prod over labels of A[r, k, y]
+        q[n, k] ~ p_fold(n)(k | x_n) prod over labels of A[r, k, y]
 
     A network that saw an item repeats the item's labels, and EM then takes its own echo for a second opinion; here
-    it cannot. The weight b of the networks is the one under which the given labels are most probable
-    (`posterior.weigh_model`), and rare annotators lean on the crowd's matrix (`strength`). Training costs
-    folds + 1 times that of one network.
+    it cannot. Rare annotators lean on the crowd's matrix (`strength`). Where no item has two labels, matrices are
+    counted against the predicted classes, as in model-bootstrapped EM, for otherwise nothing would ever move. The
+    posteriors that are kept at the end weigh the networks against the labels (`posterior.weigh_model`): strong
+    weight decay makes networks timid. Training costs folds + 1 times that of one network.
 
     Arguments:
         folds: number of folds.
@@ -170,12 +178,13 @@ class CrossFittedEM(GeneralisedEM):
         super().__init__(model, strength=strength, **options)
         if folds < 2:
             raise DubitoError("cross-fitting needs two folds", got=folds)
-        self.folds, self.seed = folds, seed
+        self.folds, self.seed, self.single, self.ending = folds, seed, False, False
         self.others = nn.ModuleList(copy.deepcopy(model) for _ in range(folds))
 
     def begin(self, data: LabelledData) -> None:
         """Posteriors from the votes, and the cut into folds."""
         super().begin(data)
+        self.single = bool((torch.bincount(crowd_of(data).item) <= 1).all())
         order = permutation(len(data), self.seed, purpose="folds", device=data.device)
         self.register_buffer("fold", order % self.folds)
 
@@ -189,12 +198,13 @@ class CrossFittedEM(GeneralisedEM):
                 total = total + self.soft_loss(other, _part(batch, seen), draw, f"fold {f}") / share  # type: ignore[arg-type]
         return total
 
-    def log_prior(self, data: LabelledData, evidence: Tensor) -> Tensor:
-        """log p(k | x_n) from the network that did not see the item, weighed against the labels."""
-        return weigh_model(self.out_of_fold(data), evidence)
+    def end(self, data: LabelledData) -> None:
+        """The last posteriors, with the networks weighed against the labels."""
+        self.ending = True
+        super().end(data)
 
     @torch.no_grad()
-    def out_of_fold(self, data: LabelledData) -> Tensor:
+    def predictions(self, data: LabelledData) -> Tensor:
         """log p of every training item by the network of its fold, ``(N, K)``."""
         found = torch.zeros_like(self.posteriors)
         for f, other in enumerate(self.others):
@@ -202,6 +212,18 @@ class CrossFittedEM(GeneralisedEM):
             if len(rows):
                 found[rows] = predict(other, data.subset(rows)).log_p.to(found)  # type: ignore[arg-type]
         return found
+
+    def counted(self, log_p: Tensor) -> Tensor:
+        """The posteriors, or the predicted classes where no item has two labels."""
+        return _hard(log_p) if self.single else self.posteriors
+
+    def log_prior(self, log_p: Tensor, evidence: Tensor) -> Tensor:
+        """Predictions of networks that did not see the item."""
+        return weigh_model(log_p, evidence) if self.ending else log_p
+
+
+def _hard(log_p: Tensor) -> Tensor:
+    return nn.functional.one_hot(log_p.argmax(-1), log_p.shape[-1]).to(log_p.dtype)
 
 
 def _part(batch: Batch, keep: Tensor) -> Batch:
