@@ -18,6 +18,7 @@ from torch import Generator, Tensor, nn
 
 from . import optim
 from ._batches import WEIGHT
+from ._crowd_classifier import CrowdClassifier as CrowdClassifier
 from .backbones import MLP, build
 from .compose import train_method
 from .data import LabelledData
