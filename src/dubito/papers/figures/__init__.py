@@ -30,6 +30,8 @@ FIGURES: dict[str, str] = {
     **{f"lukasik2020.figure{n}": "smearing" for n in (1, 5)},
     **{f"lukasik2020.figure{n}": "sweeps" for n in (2, 6)},
     **{f"lukasik2020.figure{n}": "histograms" for n in (3, 7)},
+    **{f"lukasik2020.figure{n}": "projections" for n in (4, 8, 9)},
+    **{f"tanno2019.figure{n}": "matrices" for n in (2, 4)},
     **{f"tanno2019.figure{n}": "skills" for n in (3, 6, 9, 10, 11)},
     "tanno2019.figure8": "annotators",
 }

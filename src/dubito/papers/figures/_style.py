@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..configs import Config
 from ..statistics import Summary
+from ..tables import DATASETS
 
 
 class Look(NamedTuple):
@@ -102,6 +104,17 @@ def look(name: str, place: int = 0) -> Look:
 def title_of(method: str) -> str:
     """A method's name in a legend."""
     return NAMES.get(method, method)
+
+
+def data_title(data: str) -> str:
+    """ "CIFAR-10" for "cifar10"."""
+    return {ours: theirs for theirs, ours in DATASETS.items()}.get(data, data)
+
+
+def noise_title(config: Config) -> str:
+    """ "asymmetric noise, 20%", or the name of the label set."""
+    kind = {"resample": "symmetric"}.get(config.noise, config.noise.replace("_", " "))
+    return config.labels or f"{kind} noise, {config.rate:.0%}"
 
 
 def sheet(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Any, Any]:

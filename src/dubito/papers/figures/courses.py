@@ -7,7 +7,7 @@ from typing import Any
 
 from ..results import Result
 from ._points import recorded, runs_of
-from ._style import LOOKS, Drawing, headings, shared_legend, sheet, title_of
+from ._style import LOOKS, Drawing, data_title, headings, shared_legend, sheet, title_of
 
 # Names under which runners keep accuracy on clean labels over the epochs.
 CLEAN = ("validation_clean_accuracy", "test_accuracy", "validation_accuracy")
@@ -41,8 +41,8 @@ def draw(name: str, results: Sequence[Result], size: str, data: str | None) -> D
     against = {"validation_accuracy": "noisy validation labels"}
     shown = " and ".join(sorted({against.get(kind, "clean labels") for kind in kinds}))
     caption = (
-        f"{first[0].config.data}, one seed. Above: held-out accuracy against {shown}. Below: training "
-        "accuracy on given labels; solid: rightly labelled examples, dashed without markers: wrongly "
+        f"{data_title(first[0].config.data)}, one seed. Above: held-out accuracy against {shown}. Below: training "
+        "accuracy on given labels; solid: rightly labelled examples, dashed with hollow markers: wrongly "
         "labelled ones."
     )
     return Drawing(figure, caption)
@@ -63,9 +63,10 @@ def held_out(run: Result) -> tuple[str, list[float], list[float]]:
 def _parts(ax: Any, parts: Mapping[str, Any], how: Any) -> None:
     for name, dash in (("train_clean", "-"), ("train_noisy", (0, (4, 2)))):
         pairs = [(e, v) for e, v in zip(parts["epoch"], parts.get(name, ())) if v is not None]
-        marker = how.marker if name == "train_clean" else ""
         xs = [e for e, _ in pairs]
-        style = how.line(linestyle=dash, marker=marker, markevery=_every(xs))
+        style = how.line(linestyle=dash, markevery=_every(xs))
+        if name == "train_noisy":
+            style["markerfacecolor"] = "white"
         ax.plot(xs, _percent([v for _, v in pairs]), **style)
 
 

@@ -12,7 +12,19 @@ from typing import Any
 from ...errors import DubitoError
 from ..results import Result
 from ._points import recorded, runs_of
-from ._style import BLUE, RED, Drawing, headings, legend, look, sheet, title_of
+from ._style import (
+    BLUE,
+    RED,
+    Drawing,
+    data_title,
+    headings,
+    legend,
+    look,
+    noise_title,
+    shared_legend,
+    sheet,
+    title_of,
+)  # fmt: skip
 
 # (covariance in training, in evaluation) -> entry of the record.
 PAIRS = (
@@ -39,11 +51,7 @@ def draw(name: str, results: Sequence[Result], size: str, data: str | None) -> D
 
 
 def _place(run: Result) -> str:
-    config = run.config
-    noise = (
-        config.labels or f"{'symmetric' if config.noise == 'resample' else config.noise} {config.rate:.0%}"
-    )
-    return f"{config.data}, {noise}"
+    return f"{data_title(run.config.data)}, {noise_title(run.config)}"
 
 
 def _residuals(name: str, runs: Sequence[Result]) -> Drawing:
@@ -67,7 +75,7 @@ def _residuals(name: str, runs: Sequence[Result]) -> Drawing:
                 ax.set_xlabel("log₁₀ r′ Σ⁻¹ r")
             if (row if single else column) == 0:
                 ax.set_ylabel("share of the part")
-    legend(axes[0, 0], loc="upper left", fontsize=7)
+    shared_legend(figure, axes[0, 0], 2)
     caption = (
         "Residuals at the end of training; rightly and wrongly labelled training examples are scaled apart."
     )
@@ -116,7 +124,9 @@ def _probabilities(name: str, runs: Sequence[Result]) -> Drawing:
     config = runs[0].config
     alphas = sorted({float(r.config.param("alpha") or 0.0) for r in runs if r.config.param("alpha")})
     strength = f", alpha {', '.join(f'{a:g}' for a in alphas)}" if alphas else ""
-    return Drawing(figure, f"{config.data}, {config.network}{strength}; training examples, one seed.")
+    return Drawing(
+        figure, f"{data_title(config.data)}, {config.network}{strength}; training examples, one seed."
+    )
 
 
 def densities(record: Mapping[str, Any], entry: str) -> tuple[list[float], list[float | None]]:

@@ -12,7 +12,19 @@ from ..configs import Config
 from ..results import Result
 from ..statistics import Summary
 from ._points import all_summaries, curves, runs_of
-from ._style import LOOKS, Drawing, curve, headings, legend, look, seeds_text, sheet, title_of
+from ._style import (
+    LOOKS,
+    Drawing,
+    curve,
+    data_title,
+    headings,
+    legend,
+    look,
+    noise_title,
+    seeds_text,
+    sheet,
+    title_of,
+)
 
 METRIC_WORDS = {
     "noisy_log_likelihood": "log-likelihood, noisy test labels",
@@ -37,6 +49,10 @@ def draw(name: str, results: Sequence[Result], size: str, data: str | None) -> D
 
 def _number(config: Config, name: str) -> float:
     return float(config.param(name, 0.0) or 0.0)
+
+
+def _plural(samples: int) -> str:
+    return "sample" if samples == 1 else "samples"
 
 
 def _datasets(runs: Sequence[Result]) -> list[str]:
@@ -66,7 +82,7 @@ def _temperature(runs: Sequence[Result], metric: str) -> Drawing:
         swept = [r for r in here if r.config.method != "ce" and _number(r.config, "temperature") > 0]
         found = curves(swept, lambda c: c.samples, lambda c: _number(c, "temperature"), metric)
         for place, samples in enumerate(sorted(found)):
-            label = f"{samples} samples" if samples else "exact integral"
+            label = f"{samples} {_plural(samples)}" if samples else "exact integral"
             curve(ax, found[samples], LOOKS[place], label)
         if plain:
             _baseline(ax, plain["ce"], "plain training")
@@ -75,7 +91,7 @@ def _temperature(runs: Sequence[Result], metric: str) -> Drawing:
         ax.set_xlabel("temperature")
         legend(ax, fontsize=7)
     axes[0, 0].set_ylabel(METRIC_WORDS[metric])
-    headings(axes, names)
+    headings(axes, [data_title(n) for n in names])
     return Drawing(figure, f"Against the softmax temperature; {seeds_text(shown)}. Samples: in training.")
 
 
@@ -91,7 +107,7 @@ def _sensitivity(runs: Sequence[Result]) -> Drawing:
     ax.set_ylabel(METRIC_WORDS["test_accuracy"])
     legend(ax)
     config = runs[0].config
-    where = f"{config.data}, {config.noise} noise at {config.rate:.0%}"
+    where = f"{data_title(config.data)}, {noise_title(config)}"
     return Drawing(figure, f"LN on {where}; {seeds_text(all_summaries(found))}.")
 
 
@@ -112,7 +128,7 @@ def _alpha(runs: Sequence[Result]) -> Drawing:
         ax.set_xlabel("alpha")
         legend(ax)
     axes[0, 0].set_ylabel(METRIC_WORDS["test_accuracy"])
-    headings(axes, names)
+    headings(axes, [data_title(n) for n in names])
     return Drawing(figure, f"{seeds_text(shown).capitalize()}. The thin line is the rate of wrong labels.")
 
 
@@ -122,7 +138,7 @@ def _teacher(runs: Sequence[Result]) -> Drawing:
     figure, axes = sheet(1, 1, 5.6, 3.8)
     ax = axes[0, 0]
     for place, data in enumerate(found):
-        curve(ax, found[data], LOOKS[place], data)
+        curve(ax, found[data], LOOKS[place], data_title(data))
         at_zero = found[data].get(0.0)
         if at_zero is not None:
             ax.axhline(at_zero.mean, color="#999999", linewidth=0.8)
