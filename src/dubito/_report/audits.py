@@ -1,0 +1,142 @@
+"""From an audit to the content of a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._versions import versions
+from ..errors import DubitoError
+from .data import Annotator, Check, Fact, Matrix, ReportData, Suspicion
+
+if TYPE_CHECKING:
+    from .._audit import Audit
+
+SENTENCES = {
+    "none": "There is hardly any label noise",
+    "symmetric": "Wrong labels go to all other classes alike (symmetric noise)",
+    "pairwise": "Each class is mistaken for one other (pairwise noise)",
+    "class-dependent": "How often labels are wrong, and what they become, depends on the class",
+    "input-dependent": "How often labels are wrong depends on the input, beyond its class",
+    "annotator-specific": "How often labels are wrong depends on who gave them",
+}
+
+
+def from_audit(
+    audit: Any, *, most: int = 200, thumbnails: Any = None, title: str | None = None, command: str = ""
+) -> ReportData:
+    """Fill the sections that an audit knows about."""
+    from .._audit import Audit
+
+    if not isinstance(audit, Audit):
+        raise DubitoError(
+            "cannot report on this", expected="ReportData or an Audit", got=type(audit).__name__
+        )
+    names = [str(c) for c in audit.classes.tolist()]
+    return ReportData(
+        title=title or "Label audit",
+        summary=_summary(audit),
+        facts=_facts(audit),
+        noise=_noise(audit),
+        transition=Matrix(
+            "Transition matrix",
+            names,
+            names,
+            audit.transition.tolist(),
+            audit.transition_interval[..., 0].tolist(),
+            audit.transition_interval[..., 1].tolist(),
+        ),
+        annotators=_annotators(audit),
+        suspicions=[
+            Suspicion(
+                s.id,
+                s.given,
+                s.suggested,
+                s.p_wrong,
+                s.annotator,
+                s.why,
+                s.neighbours,
+                _picture(thumbnails, s.row),
+            )
+            for s in audit.suspicious(most)
+        ],
+        plan=[
+            Check(
+                p.checked,
+                Fact("errors found", p.found.value, p.found.low, p.found.high),
+                Fact("error rate left", p.left.value, p.left.low, p.left.high),
+            )
+            for p in audit.plan
+        ],
+        notes=audit.notes,
+        command=command,
+        versions=versions(),
+    )
+
+
+def _picture(thumbnails: Any, row: int) -> Any:
+    if thumbnails is None:
+        return None
+    if isinstance(thumbnails, dict):
+        return thumbnails.get(row)
+    if row >= len(thumbnails):
+        raise DubitoError("too few thumbnails", expected=f"more than {row}", got=len(thumbnails))
+    return thumbnails[row]
+
+
+def _summary(audit: Audit) -> list[str]:
+    rate, N = audit.noise_rate, len(audit.given)
+    spread = (
+        "" if rate.low == rate.high else f" (95 % interval {100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
+    )
+    worth = next((p for p in audit.plan if p.found.value >= 0.5 * rate.value * N), audit.plan[-1])
+    return [
+        f"About {100 * rate.value:.1f} % of the {N:,} labels are wrong{spread}.",
+        f"{SENTENCES.get(audit.kind.name, audit.kind.name)}.",
+        f"Checking the {worth.checked:,} most suspicious labels finds about {worth.found.value:,.0f} errors and "
+        f"leaves {100 * worth.left.value:.1f} % wrong.",
+    ]
+
+
+def _facts(audit: Audit) -> list[Fact]:
+    facts = [Fact("labels", len(audit.given)), Fact("classes", len(audit.classes))]
+    if audit.annotators is not None:
+        facts.append(Fact("annotators", len({repr(a) for a in audit.annotators.tolist()})))
+    counts = [int((audit.given == k).sum()) for k in range(len(audit.classes))]
+    facts.append(Fact("labels per class", f"{min(counts):,} to {max(counts):,}"))
+    return facts
+
+
+def _noise(audit: Audit) -> list[Fact]:
+    rate, best = audit.noise_rate, audit.kind.evidence[0].bic
+    out = [
+        Fact("share of wrong labels", rate.value, rate.low, rate.high),
+        Fact("kind of noise", audit.kind.name),
+    ]
+    for e in audit.kind.evidence:
+        gap = e.bic - best
+        out.append(
+            Fact(f"matrix: {e.model}", f"BIC {gap:+,.0f}", note=f"parameters: {e.parameters}; 0 is best")
+        )
+    for g in audit.kind.groups:
+        note = "the noise differs" if g.differ else "no difference that matters"
+        if g.by != "annotators":
+            shares = ", ".join(f"{100 * r:.0f} %" for r in g.rates)
+            out.append(Fact(f"noise by {g.by}", shares, note=f"{g.names[0]} first; {note}"))
+        else:
+            out.append(Fact("noise by annotators", note))
+    return out
+
+
+def _annotators(audit: Audit) -> list[Annotator]:
+    """Annotators with the share of their labels that is right, the worst first."""
+    if audit.annotators is None:
+        return []
+    groups: dict[str, tuple[Any, list[float]]] = {}
+    for name, wrong in zip(audit.annotators.tolist(), audit.p_wrong.tolist()):
+        groups.setdefault(repr(name), (name, []))[1].append(wrong)
+    out = []
+    for name, wrong in groups.values():
+        skill, n = 1 - sum(wrong) / len(wrong), len(wrong)
+        error = 1.96 * (max(skill * (1 - skill), 0.25 / n) / n) ** 0.5
+        out.append(Annotator(name, n, skill, max(0.0, skill - error), min(1.0, skill + error)))
+    return sorted(out, key=lambda a: a.skill)
