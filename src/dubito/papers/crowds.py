@@ -29,6 +29,23 @@ def matrices(config: Config, num_classes: int) -> Tensor:
     raise DubitoError("no such group of annotators", got=repr(config.noise))
 
 
+def true_matrices(config: Config, train: LabelledData) -> Tensor | None:
+    """The matrices that the labels were drawn from, or as they are counted against the truth; None without it."""
+    if config.annotators:
+        return matrices(config, train.num_classes)
+    if train.crowd is None or train.clean is None:
+        return None
+    K = train.num_classes
+    counts = torch.zeros(len(train.annotators), K, K, dtype=torch.float64)
+    item, annotator, label = (t.cpu() for t in train.crowd)
+    one = torch.ones(len(item), dtype=torch.float64)
+    counts.index_put_((annotator, train.clean.cpu()[item], label), one, accumulate=True)
+    # A class that an annotator never met says nothing: its row is that of the whole crowd.
+    pooled = counts.sum(0) / counts.sum((0, 2)).clamp(min=1).unsqueeze(-1)
+    met = counts.sum(-1, keepdim=True)
+    return torch.where(met > 0, counts / met.clamp(min=1), pooled)
+
+
 def annotated(config: Config, part: LabelledData, purpose: str) -> LabelledData:
     """A part labelled by the run's annotators, or by their majority vote for methods that know none.
 

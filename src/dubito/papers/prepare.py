@@ -25,10 +25,11 @@ from .configs import Config
 # Names used in the papers' tables for variants of one method.
 VARIANTS = {"het-tau": "het", "het-full": "het"}
 NOT_PARAMETERS = {"transition", "percentile", "teacher", "student", "alpha"}
+# Matrices that are learned start as in the paper's listing (6 I - 5), not as the library's own default.
+LISTING_START = ("trace", "no-trace")
 # Smoothing has an alpha of its own; for corrections it names a matrix.
 OWN_ALPHA = ("smooth",)
 HUMAN = {"aggregate": "aggre"}  # names of label sets in the papers -> in the published file
-CROWD_METHODS = ("trace", "no-trace", "gem", "mbem", "wdn", "oracle")
 
 _CIFAR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}  # as in the released code
 NORMALISATIONS: dict[str, dict[str, Any]] = {
@@ -139,14 +140,14 @@ def method_of(config: Config) -> tuple[Method, dict[str, Any]]:
         return parse(name)[0], dict(config.params)
     params = {k: v for k, v in config.params if k not in dropped}
     if name not in METHODS:
-        if name in CROWD_METHODS:
-            raise DubitoError(
-                "this method trains on several annotators, which this runner cannot", got=repr(name)
-            )
         raise DubitoError("no such method", got=repr(config.method), remedy=nearest(config.method, METHODS))
     if name == "het":
         params["integration"] = "mc" if config.samples else "auto"
         params["samples"] = config.samples or 1000
+    if name in LISTING_START:
+        params["init"] = "paper"
+    if name == "no-trace":
+        params.pop("trace", None)  # it is 0, and says so in the name
     return METHODS[name], params
 
 
@@ -173,11 +174,20 @@ class TwoCounts(Model):
         self._counts[True] = value
 
 
-def model(config: Config, shape: tuple[int, ...], num_classes: int, *, role: str = "", **given: Any) -> Model:
+def model(
+    config: Config,
+    shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    role: str = "",
+    annotators: int | None = None,
+    **given: Any,
+) -> Model:
     """The untrained model of a run, initialised by its seed.
 
     Arguments:
         role: tells networks of one run apart, which then start from weights of their own.
+        annotators: their number, for methods that know them.
         given: as in `stages`.
     """
     made = stages(config, **given)
@@ -192,10 +202,9 @@ def model(config: Config, shape: tuple[int, ...], num_classes: int, *, role: str
         **options,
     )
     width: int = backbone.out_features  # type: ignore[assignment]
-    head = made.head(
-        width, num_classes, generator=generator(config.seed, 0, f"head{role}"), init=config.head_init
-    )
-    channel = None if made.channel is None else made.channel(num_classes)
+    source = generator(config.seed, 0, f"head{role}")
+    head = made.make_head(width, num_classes, annotators, generator=source, init=config.head_init)
+    channel = made.make_channel(num_classes, annotators)
     if config.samples and config.eval_samples not in (0, config.samples):
         return TwoCounts(backbone, head, channel=channel, eval_samples=config.eval_samples, **made.model)
     return Model(backbone, head, channel=channel, **made.model)

@@ -27,6 +27,7 @@ from ..data import LabelledData
 from ..evaluate import predict, scores
 from ..losses.logistic_normal import _gaussian, _log_smoothed
 from ..model import Model
+from ..procedures import Plain
 from . import crowds
 from .configs import Config
 from .prepare import Parts
@@ -65,7 +66,9 @@ def by_part(log_p: Tensor, train: LabelledData) -> dict[str, float]:
     return found
 
 
-def analysed(config: Config, model: Model, parts: Parts) -> tuple[dict[str, Any], dict[str, float]]:
+def analysed(
+    config: Config, model: Model, parts: Parts, procedure: Plain
+) -> tuple[dict[str, Any], dict[str, float]]:
     """(history, further metrics) of the analyses in the config's `record` that this run can have."""
     history: dict[str, Any] = {}
     numbers: dict[str, float] = {}
@@ -74,6 +77,10 @@ def analysed(config: Config, model: Model, parts: Parts) -> tuple[dict[str, Any]
             found, more = ANALYSES[name](config, model, parts)
             history |= {name: found} if found else {}
             numbers |= more
+    if "confusion" in config.record:
+        found, more = confusion(config, model, parts, procedure)
+        history |= {"confusion": found} if found else {}
+        numbers |= more
     return history, numbers
 
 
@@ -179,23 +186,39 @@ def _separator(config: Config, model: Model, parts: Parts) -> Analysis:
     return {"weight": (weight[1] - weight[0]).tolist(), "bias": float(bias[1] - bias[0])}, {}
 
 
-def _confusion(config: Config, model: Model, parts: Parts) -> Analysis:
+def confusion(config: Config, model: Model, parts: Parts, procedure: Plain) -> Analysis:
     """Matrices of the annotators beside the true ones, and their distance; none where none is estimated."""
-    matrix = getattr(model.channel, "matrix", None)
-    if matrix is None or not config.annotators:
-        return {}, {}
-    estimated = (matrix() if callable(matrix) else matrix).detach().double().cpu()
-    true = crowds.matrices(config, model.num_classes)
-    if estimated.shape != true.shape:
-        return {"estimated": _rounded(estimated)}, {}
+    estimated = estimated_matrices(model, procedure)
+    true = crowds.true_matrices(config, parts.train)
+    if estimated is None or true is None or estimated.shape != true.shape:
+        return ({} if estimated is None else {"estimated": _rounded(estimated)}), {}
     error = metrics.confusion_error(estimated, true)
     eye = torch.eye(model.num_classes, dtype=torch.float64)
+    skills = [m.diagonal(dim1=1, dim2=2).mean(1) for m in (estimated, true)]
     numbers = {
         "cm_error": error,
         "cm_error_entry": error / model.num_classes,
         "cm_from_identity": float((estimated - eye).abs().max()),
+        "skill_correlation": rank_correlation(*skills),
     }
     return {"estimated": _rounded(estimated), "true": _rounded(true)}, numbers
+
+
+def estimated_matrices(model: Model, procedure: Plain) -> Tensor | None:
+    """``A[r, true, observed]`` of a channel, or as an EM procedure has counted them."""
+    counted = getattr(procedure, "matrices", None)
+    if isinstance(counted, Tensor):
+        return counted.detach().double().cpu()
+    if model.channel is None or not hasattr(model.channel, "log_matrices"):
+        return None
+    found: Tensor = model.channel.log_matrices()  # type: ignore[operator]
+    return found.detach().double().exp().cpu()
+
+
+def rank_correlation(a: Tensor, b: Tensor) -> float:
+    """Spearman's correlation, ties by order; NaN for fewer than two."""
+    ranks = torch.stack([v.argsort().argsort().double() for v in (a, b)])
+    return float(torch.corrcoef(ranks)[0, 1]) if len(a) > 1 else float("nan")
 
 
 ANALYSES: dict[str, Callable[[Config, Model, Parts], Analysis]] = {
@@ -204,7 +227,6 @@ ANALYSES: dict[str, Callable[[Config, Model, Parts], Analysis]] = {
     "residuals": _residuals,
     "regions": _regions,
     "separator": _separator,
-    "confusion": _confusion,
 }
 
 

@@ -27,9 +27,9 @@ from ..estimate import anchor_transition
 from ..evaluate import predict
 from ..model import Model
 from ..noise import resample
-from ..procedures import Distillation, Plain
+from ..procedures import Distillation, Plain, Teacher
 from ..train import Run, fit
-from . import prepare, records
+from . import crowds, prepare, records
 from ._curves import WithCurves
 from .configs import Config, run_id
 from .prepare import Parts
@@ -127,7 +127,8 @@ def _fit(
     role: str = "",
 ) -> Run:
     shape = tuple(parts.train.batch(torch.zeros(1, dtype=torch.int64, device=parts.train.device)).shape[1:])
-    model = prepare.model(config, shape, parts.train.num_classes, role=role, **given)
+    people = len(parts.train.annotators) if parts.train.crowd is not None else None
+    model = prepare.model(config, shape, parts.train.num_classes, role=role, annotators=people, **given)
     stages = prepare.stages(config, **given)
     count = len(parts.train)
     steps = config.steps or -(-count * config.epochs // min(config.batch or count, count))
@@ -175,6 +176,8 @@ def _first_stage(config: Config, parts: Parts, out: Path | None, device: str) ->
     if config.method in ("coteaching", "mentornet"):
         rate = noise_rate(parts)
         return Stage({"rate": rate}, {"noise_rate": rate})
+    if config.method == "oracle":
+        return Stage({"transition": crowds.matrices(config, parts.train.num_classes)}, {})
     if config.method == "distill":
         return _taught(config, parts, out, device)
     if config.method not in ("forward", "backward"):
@@ -222,32 +225,6 @@ def _estimated(config: Config, parts: Parts, out: Path | None, device: str) -> T
     return anchor_transition(p / p.sum(-1, keepdim=True), percentile=percentile, at=at)  # type: ignore[arg-type]
 
 
-@dataclasses.dataclass
-class Taught:
-    """A procedure by its description; the teacher stands beside it, known by the run that made it."""
-
-    teacher_run: str
-    temperature: float
-    smoothing: float
-    correction: float
-
-    def with_teacher(self, teacher: Model) -> Taught:
-        """Set the trained teacher, which is no part of the description."""
-        self.teacher = teacher
-        return self
-
-    def __call__(self, model: Model, **stages: Any) -> Plain:
-        """The student's procedure."""
-        return Distillation(
-            model,
-            teacher=self.teacher,
-            temperature=self.temperature,
-            smoothing=self.smoothing,
-            correction=self.correction,
-            **stages,
-        )
-
-
 def _taught(config: Config, parts: Parts, out: Path | None, device: str) -> Stage:
     """Train the teacher; smoothing or correction by alpha acts on its training or on the student's."""
     alpha, how = float(config.param("alpha", 0.0) or 0.0), str(config.param("teacher", "plain"))
@@ -256,20 +233,21 @@ def _taught(config: Config, parts: Parts, out: Path | None, device: str) -> Stag
     given = _first_stage(teacher, parts, None, device).given
     done = _fit(teacher, parts, given, out and out / "first", device, role="/teacher", procedure=Plain)
     student = str(config.param("student", "plain"))
-    described = Taught(
-        run_id(teacher),
-        float(config.param("temperature", 2.0) or 2.0),
-        alpha if student == "smooth" else 0.0,
-        alpha if student == "forward" else 0.0,
+    procedure = partial(
+        Distillation,
+        teacher=Teacher(done.model),
+        temperature=float(config.param("temperature", 2.0) or 2.0),
+        smoothing=alpha if student == "smooth" else 0.0,
+        correction=alpha if student == "forward" else 0.0,
     )
     scored = records.scored(teacher, done.model, parts)
-    return Stage({}, {"teacher_test_accuracy": scored["test_accuracy"]}, described.with_teacher(done.model))
+    return Stage({}, {"teacher_test_accuracy": scored["test_accuracy"]}, procedure)
 
 
 def _result(config: Config, done: Trained, device: str) -> Result:
     started = time.monotonic()
     numbers = records.scored(config, done.model, done.parts)
-    analyses, more = records.analysed(config, done.model, done.parts)
+    analyses, more = records.analysed(config, done.model, done.parts, done.run.procedure)
     history = {**_course(done.run), **done.found, **analyses}
     name = torch.cuda.get_device_name() if _device(device).type == "cuda" else ""
     seconds = done.run.seconds + time.monotonic() - started
