@@ -21,7 +21,7 @@ from dubito.model import Model
 from dubito.procedures import CoTeaching, Distillation, Plain, Pruning, SelfPaced
 from dubito.train import fit
 
-QUICK = {"epochs": 4, "batch_size": 64, "progress": False}
+QUICK = {"epochs": 4, "batch_size": 64, "progress": False, "device": "cpu"}
 TRUE_T = torch.tensor([[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.1, 0.1, 0.8]], dtype=torch.float64)
 
 
@@ -59,7 +59,7 @@ def test_a_method_of_one_stage_is_a_fit_with_its_stages() -> None:
 @pytest.mark.paper("lukasik2020 table 7")
 def test_two_stages_estimate_the_transition_matrix() -> None:
     data = clusters(900)
-    run = compose.train_method("forward", {}, small, data, seed=0, epochs=15, batch_size=64, progress=False)
+    run = compose.train_method("forward", {}, small, data, **QUICK | {"epochs": 15})
     T = run.extra["transition"]
     np.testing.assert_allclose(T.numpy(), TRUE_T.numpy(), atol=0.13)
     # It is read from the first network's view of the inputs as they are, at the asked percentile.
@@ -215,7 +215,7 @@ def test_pruning_leaves_out_what_the_best_model_finds_improbable() -> None:
 def test_pruning_helps_after_it_has_begun() -> None:
     data, valid = clusters(600), clusters(200, seed=4)
     run = compose.train_method(
-        "truncated-gce:start=6,every=2", {}, small, data, valid, epochs=12, batch_size=32, progress=False
+        "truncated-gce:start=6,every=2", {}, small, data, valid, **QUICK | {"epochs": 12, "batch_size": 32}
     )
     kept = run.procedure.kept.bool()
     wrong = data.labels != data.clean

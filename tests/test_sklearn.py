@@ -167,13 +167,17 @@ def test_refusals(blobs: tuple[np.ndarray, np.ndarray]) -> None:
         ({"method": "coteaching"}, "rate"),
         ({"validation_fraction": 1.5}, "validation_fraction"),
         ({"cv": 1}, "number of folds"),
+        ({"batch_size": 0}, "batch_size must be above 0"),
+        ({"learning_rate": -1.0}, "learning_rate must be above 0"),
         ({"backbone": "lenet5"}, "reads images"),
     ):
         with pytest.raises(DubitoError, match=message):
             NoisyLabelClassifier(epochs=1, **options).fit(X, y)
+    with pytest.raises(DubitoError, match="epochs must be above 0"):
+        NoisyLabelClassifier(epochs=0).fit(X, y)
     with pytest.raises(DubitoError, match="one class"):
         NoisyLabelClassifier().fit(X, np.zeros(120))
-    with pytest.raises(ValueError, match="(?i)sample.weight"):
+    with pytest.raises(ValueError, match=r"(?i)sample.weight"):
         NoisyLabelClassifier().fit(X, y, sample_weight=np.zeros(120))
 
 

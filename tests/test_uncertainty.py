@@ -121,6 +121,7 @@ def test_ensemble_disagrees_more_far_from_the_data() -> None:
             epochs=10,
             batch_size=50,
             progress=False,
+            device="cpu",
         ).model
         for seed in range(4)
     ]

@@ -109,6 +109,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             y: labels ``(N,)``, numbers or text.
             sample_weight: how much each example counts ``(N,)``, not negative; only their ratios matter.
         """
+        self._check_parameters()
         X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=self.backbone != "auto")
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -169,6 +170,12 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             )
         return self._quality
 
+    def _check_parameters(self) -> None:
+        for name in ("epochs", "batch_size", "learning_rate"):
+            value = getattr(self, name)
+            if not (value is None and name == "epochs") and not value > 0:
+                raise DubitoError(f"{name} must be above 0", got=repr(value))
+
     def _train(self, data: LabelledData, seed: int) -> Run:
         method, params = (self.method, {}) if isinstance(self.method, Method) else parse(self.method)
         train, valid, select = data, None, "last"
@@ -184,7 +191,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             valid,
             seed=seed,
             num_classes=len(self.classes_),
-            epochs=self.epochs or max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / steps)),
+            epochs=max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / steps))
+            if self.epochs is None
+            else self.epochs,
             batch_size=self.batch_size,
             optimizer=partial(optim.adam, lr=self.learning_rate),
             select=select,

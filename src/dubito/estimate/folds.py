@@ -134,4 +134,4 @@ def _model_log_probs(model: object, data: LabelledData) -> Tensor:
             got=type(model).__name__,
             remedy="pass predict=, a function of the model and the examples",
         )
-    return predict(model, data).log_p
+    return predict(model, data.to(next(model.parameters()).device)).log_p
