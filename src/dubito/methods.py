@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
 
 from . import channels, heads, links, losses, noise, penalties, targets
 from ._crowd_methods import CROWD
+from ._files import sha256
 from ._method import Method as Method
 from ._method import Stages as Stages
 from .errors import DubitoError, nearest
@@ -216,14 +219,31 @@ def _value(text: str) -> Any:
 
 
 def _from_file(path: Path, name: str) -> Method:
-    """Import a user's own file, as asked, and take the method of that name from it."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
+    """Import a user's own file, as asked, and take the method of that name from it.
+
+    The module's name holds a hash of the file: it is imported once, its functions can stand in the configuration
+    of a run, and after an edit it is another module.
+    """
+    if not path.is_file():
         raise DubitoError("no such file of methods", got=str(path))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    own = f"dubito_methods_{path.stem}_{sha256(path.read_bytes())[:16]}"
+    module = sys.modules.get(own) or _import(own, path)
     found = getattr(module, name, None)
     if not isinstance(found, Method):
         known = [n for n, v in vars(module).items() if isinstance(v, Method)]
         raise DubitoError(f"{path} has no method {name!r}", remedy=nearest(name, known))
     return found
+
+
+def _import(own: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(own, path)
+    if spec is None or spec.loader is None:
+        raise DubitoError("not a Python file", got=str(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[own] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[own]
+        raise
+    return module

@@ -55,12 +55,13 @@ class Job:
             choices = searched(item(self.name), read(self.out), self.size, self.data)
             for place, params in choices.items():
                 say(f"chosen for {place}: " + ", ".join(f"{k}={v}" for k, v in params.items()))
-        return bool(self._run(self.configs(choices), say, "runs", **how).failed)
+        made = pick_methods(item(self.name).make(self.size, self.data, choices), self.methods)
+        configs, own = chosen(made, self.overrides), {run_id(c) for c in made}
+        if others := sum(run_id(c) not in own for c in configs):
+            say(f"{others} of {len(configs)} runs differ from the item's own and are not part of its table")
+        return bool(self._run(configs, say, "runs", **how).failed)
 
     def _run(self, configs: Sequence[Config], say: Say, what: str, **how: Any) -> Report:
-        own = {run_id(c) for c in item(self.name).make(self.size, self.data, None)}
-        if what == "runs" and (others := sum(run_id(c) not in own for c in configs)):
-            say(f"{others} of {len(configs)} runs differ from the item's own and are not part of its table")
         done = sum(path_of(self.out, c).is_file() for c in configs)
         say(f"{self.name} ({self.size}): {len(configs)} {what}, {done} finished before")
         found = execute(configs, self.out, say=say, **how)
