@@ -110,6 +110,45 @@ def test_agreement_by_spread_alone_is_named(tool):
     assert entry(tool, wild, "ln")[1].verdict == "agrees, wide spread"
 
 
+def test_plain_training_is_found_where_methods_are_columns(tool):
+    """Lukasik table 7, CIFAR-10, ResNet-32: CE 80.44, smoothing 83.95; ours the other way round."""
+    runs = []
+    for config in item("lukasik2020.table7").make("paper", None, None):
+        if (config.data, config.network) == ("cifar10", "resnet32") and config.seed < 3:
+            value = {"ce": 0.83, "smooth": 0.70}.get(config.method, 0.8) + 0.0005 * config.seed
+            runs.append(Result(config, {"test_accuracy": value}))
+    sections = tool("results_cells").sections("lukasik2020", runs)
+    (table7,) = [s for s in sections if s.item.id == "table7"]
+    cells = {e.column: e for e in table7.table.entries if e.ours}
+    assert cells["smooth",].verdict == "opposite"
+    text = tool("results_paper").paper_page("lukasik2020", runs, sections)
+    assert "| opposite |" in text
+
+
+def test_items_without_printed_numbers_show_means_and_spread(tool):
+    configs = item("tanno2019.figure3").make("paper", None, None)
+    runs = [Result(c, {"test_accuracy": 0.5 + 0.01 * c.seed}) for c in configs if c.skill == 0.3]
+    text = tool("results_paper").paper_page(
+        "tanno2019", runs, tool("results_cells").sections("tanno2019", runs)
+    )
+    assert "51.00 ± 1.00 (3)" in text
+    assert "no paper value" in text
+
+
+def test_a_finished_search_is_reported_beside_the_papers_choice(tool):
+    table = item("englesson2023.table1-mnist")
+    place = [
+        c for c in table.search("paper", None, None)
+        if (c.method, c.noise, c.rate) == ("gce", "asymmetric", 0.4)
+    ]  # fmt: skip
+    runs = made(gce=79.0) + [Result(c, {"validation_accuracy": float(c.param("q"))}) for c in place]
+    runs = list({r.id: r for r in reversed(runs)}.values())
+    sections = tool("results_cells").sections("englesson2023", runs)
+    text = tool("results_paper").paper_page("englesson2023", runs, sections)
+    assert "### Our own search" in text
+    assert "| q=0.9 | q=0.3 |" in text
+
+
 def test_interval_is_students(tool):
     from scipy import stats
 
@@ -120,6 +159,8 @@ def test_interval_is_students(tool):
     expected = stats.t.interval(0.95, 2, loc=sum(values) / 3, scale=stats.sem(values))
     assert (low, high) == pytest.approx(expected)
     assert tool("results_cells").interval(Summary({0: 1.0})) is None
+    wide = Summary({0: 90.0, 1: 99.0, 2: 70.0})
+    assert tool("results_cells").interval_text(wide, 1, share=True).endswith(" to 100.0")
 
 
 def test_reduced_runs_are_shown_apart_with_what_was_changed(tool):

@@ -148,16 +148,16 @@ def _section(
             paper_says = paper_cell(item.printed, config, metric)
             judged = verdict(ours, paper_says, metric)
             entries.append(Entry(row, column, metric, ours, paper_says, judged, params=config.params))
-    tested = [_judged(e, entries) for e in _test(entries, item, item.reference, False)]
+    tested = [_judged(e, entries, item) for e in _test(entries, item, item.reference, False)]
     size = runs[0].config.size
     table = Table(f"{paper}.{item.id}", item.title, size, tuple(tested), _facts(list(runs), len(configs)))
     seeds = len({c.seed for c in configs})
     return Section(paper, item, data, table, tuple(runs), len(configs), seeds, changes)
 
 
-def _judged(entry: Entry, entries: Sequence[Entry]) -> Entry:
+def _judged(entry: Entry, entries: Sequence[Entry], item: Item) -> Entry:
     """Tell the opposite of the paper from a mere difference, and agreement from mere spread."""
-    if entry.verdict == "differs" and _opposite(entry, entries):
+    if entry.verdict == "differs" and _opposite(entry, _plain(entry, entries, item)):
         return replace(entry, verdict="opposite")
     if entry.verdict == "agrees" and entry.paper is not None and entry.difference is not None:
         narrow = max(entry.metric.tolerance, 2 * math.sqrt(2) * (entry.paper.spread or 0.0))
@@ -166,21 +166,31 @@ def _judged(entry: Entry, entries: Sequence[Entry]) -> Entry:
     return entry
 
 
-def _opposite(entry: Entry, entries: Sequence[Entry]) -> bool:
+def _plain(entry: Entry, entries: Sequence[Entry], item: Item) -> Entry | None:
+    """Plain training at the same place, whether methods are rows or columns."""
+    if "method" in item.rows:
+        at, kept = item.rows.index("method"), [e for e in entries if e.column == entry.column]
+        found = [e for e in kept if e.row[at] == "ce" and e.metric == entry.metric]
+        same = [e for e in found if e.row[:at] + e.row[at + 1 :] == entry.row[:at] + entry.row[at + 1 :]]
+        found = same or found
+    else:
+        place = item.columns.index("method") if "method" in item.columns else -1
+        kept = [e for e in entries if place >= 0 and (e.row, e.metric) == (entry.row, entry.metric)]
+        found = [e for e in kept if e.column[place] == "ce"]
+    return found[0] if found and found[0] is not entry else None
+
+
+def _opposite(entry: Entry, plain: Entry | None) -> bool:
     """Whether the paper's clear gain or loss against plain training is clearly reversed in ours."""
-    plain = [
-        e for e in entries
-        if (e.column, e.metric) == (entry.column, entry.metric) and "ce" in e.row and e is not entry
-    ]  # fmt: skip
-    if not plain or plain[0].paper is None or plain[0].ours is None:
+    if plain is None or plain.paper is None or plain.ours is None:
         return False
     assert entry.paper is not None
     assert entry.ours is not None
-    theirs = entry.paper.value - plain[0].paper.value
-    if abs(theirs) <= 2 * math.hypot(entry.paper.spread or 0.0, plain[0].paper.spread or 0.0):
+    theirs = entry.paper.value - plain.paper.value
+    if abs(theirs) <= 2 * math.hypot(entry.paper.spread or 0.0, plain.paper.spread or 0.0):
         return False
-    both = entry.ours.values.keys() & plain[0].ours.values.keys()
-    gains = [entry.ours.values[s] - plain[0].ours.values[s] for s in sorted(both)]
+    both = entry.ours.values.keys() & plain.ours.values.keys()
+    gains = [entry.ours.values[s] - plain.ours.values[s] for s in sorted(both)]
     return bool(gains) and judge([math.copysign(1, theirs) * g for g in gains], exact=False) == FAILS
 
 
@@ -195,10 +205,13 @@ def interval(summary: Summary, level: float = 0.95) -> tuple[float, float] | Non
     return summary.mean - half, summary.mean + half
 
 
-def interval_text(summary: Summary, digits: int, highest: float = math.inf) -> str:
-    """ "97.1 to 98.3", or a dash; an accuracy ends at its `highest` value."""
+def interval_text(summary: Summary, digits: int, share: bool = False) -> str:
+    """ "97.1 to 98.3", or a dash; with `share`, kept between 0 and 100 per cent."""
     found = interval(summary)
-    return "-" if found is None else f"{found[0]:.{digits}f} to {min(found[1], highest):.{digits}f}"
+    if found is None:
+        return "-"
+    low, high = (max(found[0], 0.0), min(found[1], 100.0)) if share else found
+    return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def best_of_course(run: Result) -> tuple[float, int] | None:
@@ -207,4 +220,5 @@ def best_of_course(run: Result) -> tuple[float, int] | None:
     if not course:
         return None
     at = max(range(len(course)), key=lambda i: course[i])
-    return 100 * course[at], (at + 1) * int(run.history.get("every", 1))
+    epochs = run.history.get("epoch") or [(i + 1) * run.history.get("every", 1) for i in range(len(course))]
+    return 100 * course[at], int(epochs[at])

@@ -36,7 +36,7 @@ def open_cells(section: Section) -> Iterator[str]:
             f"| {column_words(section.item, e.column)} | {row_words(section.item, e.row)} | {parameters(e.params)} "
             f"| {e.verdict} | {signed(e.difference, e.metric.digits)} | {'; '.join(courses)} |"
         )
-    shared = _shared(section, doubtful)
+    shared = list(_shared(section, doubtful))
     if shared:
         yield from ("", *shared)
 
@@ -67,7 +67,7 @@ def _shared(section: Section, doubtful: Sequence[Entry]) -> Iterator[str]:
     judged = [e for e in section.table.entries if e.verdict not in ("-", "not judged")]
     for row in dict.fromkeys(e.row for e in doubtful):
         mine = [e for e in judged if e.row == row]
-        for name in [k for k, v in mine[0].params if isinstance(v, int | float) and not isinstance(v, bool)]:
+        for name in _numeric(mine):
             values = sorted({dict(e.params)[name] for e in mine})
             bad = {v: sum(1 for e in doubtful if e.row == row and dict(e.params)[name] == v) for v in values}
             if len(values) < 2 or all(bad.values()):
@@ -86,6 +86,14 @@ def _shared(section: Section, doubtful: Sequence[Entry]) -> Iterator[str]:
                 f"Largest standard deviation over seeds: {', '.join(spreads)}. Largest fall within one run, from "
                 f"its highest evaluated test accuracy to the end: {', '.join(falls)}."
             )
+
+
+def _numeric(entries: Sequence[Entry]) -> list[str]:
+    """The numeric parameters that all of some cells have."""
+    found = [
+        {k for k, v in e.params if isinstance(v, int | float) and not isinstance(v, bool)} for e in entries
+    ]
+    return sorted(set.intersection(*found)) if found else []
 
 
 def _falls(section: Section, entries: Sequence[Entry]) -> list[float]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from results_cells import Section, interval_text
+from results_cells import Section, interval_text, wanted_ids
 from results_open import open_cells, signed
 from results_parts import failing_parts
 from results_words import column_words, parameters, row_words
@@ -16,7 +15,7 @@ from dubito.papers.choose import searched
 from dubito.papers.claims import FAILS, HOLDS, check
 from dubito.papers.collect import Entry
 from dubito.papers.items import choice_key
-from dubito.papers.render import number, paper_text
+from dubito.papers.render import number, ours_text, paper_text
 from dubito.papers.results import Result
 
 SIGNS = {
@@ -90,11 +89,17 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     yield "    make results"
     yield ""
     yield from _reduced(section)
-    yield ""
     yield from _overview(section)
     yield ""
-    yield LEGEND
-    for column in dict.fromkeys(column for column, _ in table.columns):
+    yield (
+        LEGEND
+        if section.item.printed
+        else "Mean ± standard deviation over seeds (number of seeds); no paper value."
+    )
+    if any(e.mark for e in table.entries):
+        against = section.item.reference
+        yield f"Marks: differs from {against} in a paired t-test over seeds, * p < .05, † p < .01, ‡ p < .001."
+    for column in dict.fromkeys(column for column, _ in table.columns) if section.item.printed else ():
         cells = [e for e in table.entries if e.column == column and e.ours is not None]
         if cells:
             yield from ("", f"### {column_words(section.item, column)}", "", *_cells(section, cells))
@@ -138,18 +143,21 @@ def _overview(section: Section) -> Iterator[str]:
         columns = [c for c, m in table.columns if m == metric]
         if not any(e.ours for e in table.entries if e.metric == metric):
             continue
-        yield f"`{metric.ours}`:"
-        yield ""
+        yield from ("", f"`{metric.ours}`:", "")
         yield "| | " + " | ".join(column_words(section.item, c) for c in columns) + " |"
         yield "|---|" + "---:|" * len(columns)
         for row in table.rows:
-            cells = [_glance(table.at(row, column, metric)) for column in columns]
+            spread = not section.item.printed
+            cells = [_glance(table.at(row, column, metric), spread) for column in columns]
             yield f"| {row_words(section.item, row)} | " + " | ".join(cells) + " |"
 
 
-def _glance(entry: Entry | None) -> str:
+def _glance(entry: Entry | None, spread: bool) -> str:
+    """Mean and sign; without a printed value there is no sign, and the spread stands here."""
     if entry is None or entry.ours is None:
         return ""
+    if spread:
+        return ours_text(entry)
     return f"{number(entry.ours.mean, entry.metric.digits)} {SIGNS[entry.verdict]}".strip()
 
 
@@ -160,17 +168,17 @@ def _cells(section: Section, cells: Sequence[Entry]) -> Iterator[str]:
     yield f"|---|{'---|' if several else ''}---:|---:|---:|---:|---:|---|---|"
     for e in cells:
         assert e.ours is not None
-        digits, highest = e.metric.digits, 100.0 if e.metric.factor == 100.0 else math.inf
+        digits = e.metric.digits
         spread = "" if e.ours.spread is None else f" ± {number(e.ours.spread, digits)}"
         fields = [
             row_words(section.item, e.row),
             *([e.metric.ours] if several else []),
             f"{number(e.ours.mean, digits)}{spread}{e.mark}",
             str(e.ours.seeds),
-            interval_text(e.ours, digits, highest),
+            interval_text(e.ours, digits, share=e.metric.factor == 100.0),
             paper_text(e),
             signed(e.difference, digits),
-            e.verdict,
+            e.verdict if e.paper else "no paper value",
             parameters(e.params),
         ]
         yield f"| {' | '.join(fields)} |"
@@ -178,6 +186,10 @@ def _cells(section: Section, cells: Sequence[Entry]) -> Iterator[str]:
 
 def _search(section: Section, results: Sequence[Result]) -> Iterator[str]:
     """What our own search chose, where it is finished."""
+    known = wanted_ids(section.paper, section.item.id, section.table.size, section.data)
+    mine = [r for r in results if r.config.item == section.item.id]
+    if section.changes or all(r.id in known for r in mine):
+        return
     choices = searched(section.item, results, section.table.size, section.data)
     if not choices:
         return

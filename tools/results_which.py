@@ -86,7 +86,7 @@ def _names(place: Place, standing: str) -> str:
 
 
 def _with_interval(mine: Standing) -> str:
-    return f"{method_words(mine.name)} {mine.summary.mean:.2f} ({interval_text(mine.summary, 2, 100.0)})"
+    return f"{method_words(mine.name)} {mine.summary.mean:.2f} ({interval_text(mine.summary, 2, share=True)})"
 
 
 def _gain(place: Place) -> str:
@@ -173,7 +173,7 @@ def _place(place: Place) -> Iterator[str]:
         spread = "" if m.summary.spread is None else f" ± {m.summary.spread:.2f}"
         lowest = min(m.summary.values.values())
         yield (
-            f"| {method_words(m.name)} | {m.summary.mean:.2f}{spread} | {interval_text(m.summary, 2, 100.0)} "
+            f"| {method_words(m.name)} | {m.summary.mean:.2f}{spread} | {interval_text(m.summary, 2, share=True)} "
             f"| {lowest:.2f} | {m.summary.seeds} | {m.standing} | {parameters(m.config.params)} |"
         )
 

@@ -33,7 +33,7 @@ def _each(kept: tuple[Result, Mapping[str, Any]]) -> Drawing:
     for row, entry in enumerate(("true", "estimated")):
         for ax, matrix in zip(axes[row], record[entry]):
             image = _heat(ax, matrix)
-        axes[row, 0].set_ylabel(f"{entry}\ntrue class", fontsize=8)
+        axes[row, 0].set_ylabel(f"{entry} matrix\ntrue class", fontsize=8)
     headings(axes[:1], [f"annotator {r + 1}" for r in range(count)])
     bar = figure.colorbar(image, ax=axes, shrink=0.7)
     bar.ax.tick_params(labelsize=7)
