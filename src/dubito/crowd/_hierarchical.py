@@ -10,6 +10,51 @@ from torch import Tensor
 from ._layout import Layout
 from ._rules import Fitted, rasch, spread
 
+NOTHING = 1e-12  # an expected count below this is none: with many classes most are
+LEAST = 1e-10  # of a Dirichlet's parameters
+
+
+def trigamma(x: Tensor) -> Tensor:
+    """Derivative of digamma."""
+    return torch.polygamma(1, x)
+
+
+def diagonal(hyper: dict[str, Tensor]) -> Tensor:
+    """Mean of the prior on the diagonal, ``(annotators, classes)``."""
+    a = torch.sigmoid(hyper["easiness"] + hyper["ability"].unsqueeze(1))
+    return a.clamp(1e-6, 1 - 1e-6)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells (annotator, true, given) whose expected count is not nothing; the others add no evidence."""
+
+    true: Tensor
+    row: Tensor  # place of (annotator, true) in a flattened table
+    error: Tensor  # place of (true, given) in a flattened table
+    right: Tensor  # which cells are on the diagonal
+    counts: Tensor
+    n: Tensor  # (annotators, classes)
+
+    @staticmethod
+    def of(layout: Layout, counts: Tensor, n: Tensor) -> Cells:
+        """Find them."""
+        K = layout.num_classes
+        place = counts.flatten().nonzero().squeeze(1)
+        key, true = torch.div(place, K, rounding_mode="floor"), place % K
+        given = layout.key_label.index_select(0, key)
+        row = layout.key_annotator.index_select(0, key) * K + true
+        right = (true == given).nonzero().squeeze(1)
+        return Cells(true, row, true * K + given, right, counts.flatten().index_select(0, place), n)
+
+    def alpha(self, hyper: dict[str, Tensor]) -> Tensor:
+        """The Dirichlet parameters of the prior at the cells."""
+        a, s = diagonal(hyper), hyper["strength"]
+        out = (s * (1 - a)).flatten().index_select(0, self.row)
+        out *= hyper["pattern"].flatten().index_select(0, self.error)
+        out[self.right] = (s * a).flatten().index_select(0, self.row[self.right])
+        return out.clamp_(min=LEAST)
+
 
 @dataclass(frozen=True)
 class Hierarchical:
@@ -29,61 +74,69 @@ class Hierarchical:
     rate: float = 0.25
 
     def fit(self, layout: Layout, counts: Tensor, last: Fitted | None, *, burning: bool) -> Fitted:
+        counts = counts.masked_fill(counts < NOTHING, 0.0)
         n = layout.by_annotator(counts)
+        cells = Cells.of(layout, counts, n)
         easiness, ability, B, penalty = rasch(layout, counts, last, 1.0)
         new = {"easiness": easiness, "ability": ability, "pattern": B, "penalty": n.new_tensor(penalty)}
         if last is None:
             new["strength"] = n.new_full((layout.num_classes,), self.strength)
-            value = self._evidence(layout, counts, n, new)
+            value = self._evidence(cells, new)
         else:
             old = last.hyper
             new["strength"] = old["strength"]
-            before, value = (self._evidence(layout, counts, n, h) for h in (old, new))
+            before, value = (self._evidence(cells, h) for h in (old, new))
             if value < before:
                 new, value = old, before
-        return self._posterior(layout, counts, n, self._strengthen(layout, counts, n, new, value))
+        new, value = self._strengthen(cells, new, value)
+        return self._posterior(layout, counts, n, new, value)
 
     def _strengthen(
-        self, layout: Layout, counts: Tensor, n: Tensor, hyper: dict[str, Tensor], value: float
-    ) -> dict[str, Tensor]:
-        """Better strengths: Minka's fixed point for the total of a Dirichlet, in long strides while they pay."""
-        s, ratio = hyper["strength"], self._ratio(layout, counts, n, hyper)
-        if float((ratio - 1).abs().max()) < 1e-4:
-            return hyper
-        for stride in (16.0, 2.0, 1.0):
-            tried = {**hyper, "strength": (s * ratio**stride).clamp(0.05, 1e4)}
-            if self._evidence(layout, counts, n, tried) >= value:
-                return tried
-        return hyper
+        self, cells: Cells, hyper: dict[str, Tensor], value: float
+    ) -> tuple[dict[str, Tensor], float]:
+        """Better strengths: a Newton step in log s, or Minka's fixed point where that does not pay."""
+        newton, fixed_point = self._steps(cells, hyper)
+        for s in (newton, fixed_point):
+            tried = {**hyper, "strength": s.clamp(0.05, 1e4)}
+            found = self._evidence(cells, tried)
+            if found >= value:
+                return tried, found
+        return hyper, value
 
-    def _mean(self, layout: Layout, hyper: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        a = torch.sigmoid(hyper["easiness"] + hyper["ability"].unsqueeze(1)).clamp(1e-6, 1 - 1e-6)
-        return a, (hyper["strength"] * spread(layout, a, hyper["pattern"])).clamp(min=1e-10)
-
-    def _evidence(self, layout: Layout, counts: Tensor, n: Tensor, hyper: dict[str, Tensor]) -> float:
+    def _evidence(self, cells: Cells, hyper: dict[str, Tensor]) -> float:
         """Log probability of the expected counts with the matrices integrated out, and of the priors."""
         s = hyper["strength"]
-        alpha = self._mean(layout, hyper)[1]
-        rows = torch.lgamma(s).expand_as(n) - torch.lgamma(n + s)
-        cells = torch.lgamma(counts + alpha) - torch.lgamma(alpha)
-        return float(rows.sum() + cells.sum() + (s.log() - self.rate * s).sum() + hyper["penalty"])
+        alpha = cells.alpha(hyper)
+        rows = torch.lgamma(s).expand_as(cells.n) - torch.lgamma(cells.n + s)
+        inner = torch.lgamma(cells.counts + alpha) - torch.lgamma(alpha)
+        return float(rows.sum() + inner.sum() + (s.log() - self.rate * s).sum() + hyper["penalty"])
 
-    def _ratio(self, layout: Layout, counts: Tensor, n: Tensor, hyper: dict[str, Tensor]) -> Tensor:
+    def _steps(self, cells: Cells, hyper: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Two proposals for s, from the first and second derivative of the evidence by log s."""
         s = hyper["strength"]
-        alpha = self._mean(layout, hyper)[1]
-        up = (alpha * (torch.digamma(counts + alpha) - torch.digamma(alpha))).sum(0)
-        down = (torch.digamma(n + s) - torch.digamma(s)).sum(0)
-        return (up + 1.0) / (s * (down + self.rate))
+        alpha = cells.alpha(hyper)
+        post, total = cells.counts + alpha, cells.n + s
 
-    def _posterior(self, layout: Layout, counts: Tensor, n: Tensor, hyper: dict[str, Tensor]) -> Fitted:
+        def over_cells(values: Tensor) -> Tensor:
+            return torch.zeros_like(s).index_add_(0, cells.true, values)
+
+        up = over_cells(alpha * (torch.digamma(post) - torch.digamma(alpha)))
+        down = s * (torch.digamma(total) - torch.digamma(s)).sum(0)
+        slope = up - down + 1.0 - self.rate * s
+        bend = over_cells(alpha.square() * (trigamma(post) - trigamma(alpha)))
+        bend = bend - s.square() * (trigamma(total) - trigamma(s)).sum(0) + up - down - self.rate * s
+        step = torch.where(bend < 0, -slope / bend, slope.sign()).clamp(-2.0, 2.0)
+        return s * step.exp(), s * (up + 1.0) / (down + self.rate * s)
+
+    def _posterior(
+        self, layout: Layout, counts: Tensor, n: Tensor, hyper: dict[str, Tensor], evidence: float
+    ) -> Fitted:
         s = hyper["strength"]
-        a, alpha = self._mean(layout, hyper)
+        a = diagonal(hyper)
+        alpha = (s * spread(layout, a, hyper["pattern"])).clamp(min=LEAST)
         post, total = counts + alpha, n + s
         row = torch.digamma(total)[layout.key_annotator]
         table = torch.digamma(post) - row
-        divergence = (torch.lgamma(total) - torch.lgamma(s)).sum() + (counts * table).sum()
-        divergence = divergence - (torch.lgamma(post) - torch.lgamma(alpha)).sum()
-        prior = (s.log() - self.rate * s).sum() + hyper["penalty"]
         share = s / total
         # Labels of a class tell about the skill as one draw from the Dirichlet does, however many they are.
         known = (n * (s + 1) / total * a * (1 - a)).sum(1, keepdim=True) + 1.0
@@ -93,7 +146,8 @@ class Hierarchical:
             scale=share * (1 - a),
             pattern=hyper["pattern"],
             diagonal=share * a,
-            penalty=float(prior - divergence),
+            # The lower bound is the E-step's log-likelihood and this: -KL(posterior, prior) + log priors.
+            penalty=evidence - float((counts * table).sum()),
             weight=s.expand_as(n),
             hyper=hyper,
             sway=share * a * (1 - a) / known.sqrt(),
