@@ -31,15 +31,21 @@ def as_latent(
     factors: Tensor | None,
     temperature: float | Tensor,
     dim: int = -1,
+    keep_half: bool = False,
 ) -> Latent:
-    """Check the parameters and bring them to one leading shape, classes last, float32 at least."""
+    """Check the parameters and bring them to one leading shape, classes last, float32 at least.
+
+    With `keep_half`, bfloat16 stays: the kernels read it as it is.
+    """
     check_floating(mean, "mean")
     if not -mean.dim() <= dim < mean.dim():
         raise DubitoError("no such class axis", where=f"dim={dim}", got=f"mean of shape {tuple(mean.shape)}")
-    m = at_least_float32(mean).movedim(dim, -1)
+    m = mean.movedim(dim, -1)
+    if not (keep_half and m.dtype == torch.bfloat16):
+        m = at_least_float32(m)
     s = torch.as_tensor(scale, device=mean.device)
     s = s.to(m.dtype) if s.dim() == 0 else s.movedim(dim, -1).to(m.dtype)
-    tau = torch.as_tensor(temperature, device=mean.device).to(m.dtype)
+    tau = at_least_float32(torch.as_tensor(temperature, device=mean.device).to(m.dtype))
     _check_values(m, s, tau)
     try:
         shape = torch.broadcast_shapes(m.shape, s.shape)

@@ -12,8 +12,9 @@ from .._tensors import check_indices, expect, reduce
 from ..errors import DubitoError, nearest
 from .border import Latent, as_latent
 from .factors import factor_log_likelihood
-from .noise import check_kind, fresh_seed
-from .quadrature import default_tolerance, solve
+from .fused import QmcLikelihood, fits, ready
+from .noise import check_kind, fresh_seed, power_of_two, sobol_bank
+from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve
 from .report import Report
 from .sampling import by_mc, by_qmc, standard_error
 
@@ -26,32 +27,33 @@ class _Likelihood(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
-    ) -> tuple[Tensor, Tensor]:
-        answer, _ = solve(mean, scale, temperature, target, tol, any(ctx.needs_input_grad))
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        answer, hard = solve(mean, scale, temperature, target, tol, any(ctx.needs_input_grad))
         ctx.save_for_backward(answer.d_mean, answer.d_scale, answer.d_temperature)
-        ctx.mark_non_differentiable(answer.error)
-        return answer.log_p, answer.error
+        ctx.dtypes = (mean.dtype, scale.dtype, temperature.dtype)
+        ctx.mark_non_differentiable(answer.error, hard)
+        return answer.log_p, answer.error, hard
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         column = grad.unsqueeze(-1)
         # A lost row has log p = -inf and zero gradients: keep infinite weights from making NaN of them.
-        d_mean, d_scale, d_temperature = (torch.where(d == 0, 0.0, column * d) for d in ctx.saved_tensors)
-        return d_mean, d_scale, d_temperature, None, None
+        scaled = [torch.where(d == 0, 0.0, column * d).to(t) for d, t in zip(ctx.saved_tensors, ctx.dtypes)]
+        return scaled[0], scaled[1], scaled[2], None, None
 
 
-def log_likelihood(latent: Latent, target: Tensor, tol: float) -> tuple[Tensor, Tensor]:
-    """log p of the target and its error for independent classes, any leading shape."""
+def log_likelihood(latent: Latent, target: Tensor, tol: float) -> tuple[Tensor, Tensor, Tensor]:
+    """log p of the target, its error, and which rows took the thorough rule, for independent classes."""
     shape, classes = latent.mean.shape[:-1], latent.mean.shape[-1]
-    log_p, error = _Likelihood.apply(  # type: ignore[no-untyped-call]
+    log_p, error, hard = _Likelihood.apply(  # type: ignore[no-untyped-call]
         latent.mean.reshape(-1, classes),
         latent.scale.reshape(-1, classes),
         latent.temperature.reshape(-1, 1),
         target.reshape(-1),
         tol,
     )
-    return log_p.reshape(shape), error.reshape(shape)
+    return log_p.reshape(shape), error.reshape(shape), hard.reshape(shape)
 
 
 def expected_softmax_nll(
@@ -110,7 +112,8 @@ def expected_softmax_nll(
     if method not in METHODS:
         raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
     check_kind(noise)
-    latent = as_latent(mean, scale, factors, temperature, dim)
+    fused = factors is None and noise == "normal" and method != "mc" and ready(mean)
+    latent = as_latent(mean, scale, factors, temperature, dim, keep_half=fused)
     if target.is_floating_point():
         latent, weights, kept = _every_class(latent, target.movedim(dim, -1)), target.movedim(dim, -1), None
         target = torch.arange(latent.mean.shape[-1], device=target.device).expand(weights.shape)
@@ -145,18 +148,38 @@ def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor
     method, reason = choose(options.method, latent, options.noise)
     if method == "quadrature":
         goal = options.tol if options.tol is not None else default_tolerance(latent.mean.dtype)
-        log_p, error = log_likelihood(latent, target, goal)
-        return log_p, Report(method, reason, 0, error, goal)
+        log_p, error, hard = log_likelihood(latent, target, goal)
+        points = quick_nodes(latent.mean.dtype)
+        if options.estimate and bool(hard.any()):
+            points, reason = MOST_NODES, f"{reason}; {int(hard.sum())} rows by the thorough rule"
+        return log_p, Report(method, reason, points, error, goal)
     goal = options.tol if options.tol is not None else 1e-3
     if method == "qmc x quadrature":
         log_p, error, points = factor_log_likelihood(latent, target, goal, options.seed)
         return log_p, Report(method, reason, points, error, goal)
     settings = (latent, options.samples, options.seed, options.noise)
-    log_p = expect(by_qmc(*settings) if method == "qmc" else by_mc(*settings), target)
+    if method == "qmc" and latent.factors is None and ready(latent.mean) and fits(latent.mean.shape[-1]):
+        log_p = _fused_qmc(latent, target, options)
+    else:
+        log_p = expect(by_qmc(*settings) if method == "qmc" else by_mc(*settings), target)
     error = None
     if options.estimate:
         error = expect(standard_error(method, *settings), target) / log_p.detach().exp()
     return log_p, Report(method, reason, options.samples, error, goal)
+
+
+def _fused_qmc(latent: Latent, target: Tensor, options: _Options) -> Tensor:
+    """The kernel for shared quasi-random points."""
+    classes = latent.mean.shape[-1]
+    count, device = power_of_two(options.samples), latent.mean.device
+    bank, _ = sobol_bank(count, classes, 0, options.seed, options.noise, device, torch.float32)
+    flat = (
+        latent.mean.reshape(-1, classes),
+        latent.scale.reshape(-1, classes),
+        latent.temperature.reshape(-1, 1),
+    )
+    log_p: Tensor = QmcLikelihood.apply(*flat, target.reshape(-1), bank)
+    return log_p.reshape(target.shape)
 
 
 def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .._tensors import at_least_float32
+from . import fused
 from .likelihood import Answer, integrate, laplace_nodes, tanh_sinh_nodes
 from .rows import make_rows
 from .search import find_support
@@ -17,6 +19,14 @@ _POINT = 1e-5  # a class without any spread gets this share of the narrowest wid
 _LEVELS = (32, 64, 128, 256)  # nodes per piece of the thorough rule
 _SHOULDER = 2.0
 _TABLE = 3e-9  # relative error of the table, found by comparison with full precision
+
+
+def quick_nodes(dtype: torch.dtype) -> int:
+    """Nodes of the quick rule."""
+    return 41 if dtype == torch.float64 else 21
+
+
+MOST_NODES = 4 * (_LEVELS[-1] + 1)
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
@@ -29,8 +39,18 @@ def solve(
 ) -> tuple[Answer, Tensor]:
     """log p of the target, error and gradients; and which rows took the thorough rule.
 
-    mean, scale (B, K), temperature (B, 1), target (B,). Errors above `tol` mean that it was not reached.
+    mean, scale (B, K), temperature (B, 1), target (B,). Errors above `tol` mean that it was not reached. On a GPU the
+    quick rule is a fused kernel, which always brings the gradients.
     """
+    if mean.numel() > 0 and fused.ready(mean, scale, temperature):
+        log_p, error, *slopes = fused.quadrature(mean, scale, temperature, target)
+        answer = Answer(log_p, error, error <= tol, *slopes)
+        hard = ~answer.settled
+        if bool(hard.any()):
+            rest = solve(*(x[hard].double() for x in (mean, scale, temperature)), target[hard], tol, True)[0]
+            answer = _merge(answer, hard, _cast(rest, torch.float32))
+        return answer, hard
+    mean, scale, temperature = at_least_float32(mean), at_least_float32(scale), at_least_float32(temperature)
     if mean.shape[0] == 0:
         nothing = mean.new_zeros(0)
         return Answer(nothing, nothing, nothing.bool(), mean, mean, temperature), nothing.bool()
@@ -90,7 +110,7 @@ def _quick(
     mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float, gradients: bool
 ) -> Answer:
     """The quick rule, a cache-sized part at a time; rows that just miss get a second, closer look."""
-    nodes = 41 if mean.dtype == torch.float64 else 21
+    nodes = quick_nodes(mean.dtype)
     size = max(1, _ELEMENTS // (mean.shape[-1] * nodes))
     drop = min(38.0, 6 - math.log(tol))
     parts = []

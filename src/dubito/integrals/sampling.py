@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..errors import DubitoError, nearest
 from .border import Latent
+from .fused import QmcAllClasses, fits, ready
 from .noise import bank_blocks, power_of_two, random_blocks, sobol_bank
 from .sampled import average_blocks
 
@@ -30,7 +31,16 @@ def by_mc(latent: Latent, samples: int, seed: int, noise: str) -> Tensor:
 def by_qmc(latent: Latent, samples: int, seed: int, noise: str) -> Tensor:
     """Scrambled Sobol points shared by all rows; `samples` is raised to a power of two."""
     count, mean = power_of_two(samples), latent.mean
-    bank, factor_bank = sobol_bank(count, mean.shape[-1], latent.rank, seed, noise, mean.device, mean.dtype)
+    classes = mean.shape[-1]
+    bank, factor_bank = sobol_bank(count, classes, latent.rank, seed, noise, mean.device, mean.dtype)
+    if latent.factors is None and ready(mean) and fits(classes):
+        flat = (
+            mean.reshape(-1, classes),
+            latent.scale.reshape(-1, classes),
+            latent.temperature.reshape(-1, 1),
+        )
+        log_p: Tensor = QmcAllClasses.apply(*flat, bank)
+        return log_p.reshape(mean.shape)
     return average_blocks(*latent, lambda: bank_blocks(bank, factor_bank, mean.dim() - 1), count)
 
 

@@ -1,0 +1,287 @@
+"""Speed, memory and error of the expected softmax: quadrature and quasi Monte Carlo against eager Monte Carlo.
+
+    python benchmarks/expected_softmax.py --out results/expected_softmax.jsonl
+
+One line of JSON per figure, a table at the end. The work is forward + backward of the mean NLL, inputs ready; times are
+medians of alternated runs, on a GPU between CUDA events over rotated inputs. Errors are against the float64 quadrature
+at a tolerance of 1e-9, which the tests hold against independent code and mpmath.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dubito.integrals import expected_softmax_nll
+from dubito.integrals.quadrature import solve
+
+Work = Callable[["Batch"], Tensor]
+
+
+class Batch:
+    """Inputs of one timing, with gradients wanted."""
+
+    def __init__(
+        self, rows: int, classes: int, tau: float, seed: int, device: str, dtype: torch.dtype
+    ) -> None:
+        g = torch.Generator().manual_seed(seed)
+        self.mean = (2 * torch.randn(rows, classes, generator=g)).to(device, dtype).requires_grad_()
+        self.scale = F.softplus(torch.randn(rows, classes, generator=g)).to(device, dtype).requires_grad_()
+        self.target = torch.randint(classes, (rows,), generator=g).to(device)
+        self.tau = tau
+
+    def backward(self, loss: Tensor) -> None:
+        torch.autograd.grad(loss, (self.mean, self.scale))
+
+
+def eager(batch: Batch, samples: int = 1000) -> Tensor:
+    """What every public implementation does: a samples x rows x classes tensor."""
+    mean, scale = batch.mean.float(), batch.scale.float()
+    noise = torch.randn(samples, *mean.shape, device=mean.device)
+    log_p = torch.log_softmax((mean + scale * noise) / batch.tau, -1)
+    own = log_p.gather(-1, batch.target.expand(samples, -1).unsqueeze(-1)).squeeze(-1)
+    return -(torch.logsumexp(own, 0) - torch.tensor(float(samples)).log()).mean()
+
+
+def quadrature(batch: Batch) -> Tensor:
+    return expected_softmax_nll(
+        batch.mean, batch.scale, batch.target, temperature=batch.tau, method="quadrature"
+    )
+
+
+def qmc(samples: int) -> Work:
+    def work(batch: Batch) -> Tensor:
+        return expected_softmax_nll(
+            batch.mean, batch.scale, batch.target, temperature=batch.tau, method="qmc", samples=samples
+        )
+
+    return work
+
+
+def timed(work: Work, batch: Batch) -> float:
+    """Milliseconds of one forward and backward pass."""
+    if batch.mean.is_cuda:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        start.record()
+        batch.backward(work(batch))
+        end.record()
+        torch.cuda.synchronize()
+        return float(start.elapsed_time(end))
+    begin = time.perf_counter()
+    batch.backward(work(batch))
+    return (time.perf_counter() - begin) * 1e3
+
+
+def medians(works: dict[str, Work], batches: list[Batch], budget_s: float) -> dict[str, tuple[float, float]]:
+    """Median and spread (half the interquartile range) of alternated runs; the first of each warms up."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for name, work in works.items():
+        for batch in batches[:2]:
+            timed(work, batch)
+    begin, turn = time.perf_counter(), 0
+    while turn < 5 or (time.perf_counter() - begin < budget_s and turn < 50):
+        for name, work in works.items():
+            times[name].append(timed(work, batches[turn % len(batches)]))
+        turn += 1
+    out = {}
+    for name, values in times.items():
+        quarter = statistics.quantiles(values, n=4)
+        out[name] = (statistics.median(values), (quarter[2] - quarter[0]) / 2)
+    return out
+
+
+def peak_extra(work: Work, batch: Batch) -> float | None:
+    """MiB above the inputs, on a GPU."""
+    if not batch.mean.is_cuda:
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    batch.backward(work(batch))
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def errors(works: dict[str, Work], batch: Batch, most_rows: int = 512) -> dict[str, dict[str, float]]:
+    """Root mean square error of log p, and of the gradient relative to its norm, over some rows."""
+    out = {}
+    small = Batch(1, batch.mean.shape[1], batch.tau, 0, "cpu", torch.float32)
+    rows = min(most_rows, len(batch.mean))
+    inputs = [x.detach()[:rows].double().cpu() for x in (batch.mean, batch.scale)]
+    tau = torch.full((rows, 1), batch.tau, dtype=torch.float64)
+    truth, _ = solve(*inputs, tau, batch.target[:rows].cpu(), 1e-9, True)
+    for name, work in works.items():
+        small.mean, small.scale = (x.detach()[:rows].requires_grad_() for x in (batch.mean, batch.scale))
+        small.target = batch.target[:rows]
+        loss = work(small)
+        grads = torch.autograd.grad(loss, (small.mean, small.scale))
+        gradient = torch.cat([-g.double().cpu() * rows for g in grads], -1)
+        wanted = torch.cat([truth.d_mean, truth.d_scale], -1)
+        out[name] = {
+            "error_mean_nll": float(abs(loss.detach().double().cpu() + truth.log_p.mean())),
+            "error_gradient": float((gradient - wanted).norm() / wanted.norm()),
+        }
+    return out
+
+
+def pointwise(batch: Batch, samples: dict[str, int]) -> dict[str, float]:
+    """Root mean square error of log p per row for Monte Carlo and for banks of several sizes."""
+    rows = min(512, len(batch.mean))
+    mean, scale, target = (x.detach()[:rows] for x in (batch.mean, batch.scale, batch.target))
+    tau = torch.full((rows, 1), batch.tau, dtype=torch.float64)
+    truth = solve(mean.double().cpu(), scale.double().cpu(), tau, target.cpu(), 1e-9, False)[0].log_p
+    out = {}
+    for name, count in samples.items():
+        method = name.split(" ")[0]
+        loss = expected_softmax_nll(
+            mean, scale, target, temperature=batch.tau, method=method, samples=count, reduction="none"
+        )
+        out[name] = float((-loss.double().cpu() - truth).square().mean().sqrt())
+    return out
+
+
+class Log:
+    """Writes one JSON object per line and remembers them."""
+
+    def __init__(self, path: str | None, device: str) -> None:
+        self.file = None
+        if path:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self.file = open(path, "w", encoding="utf-8")  # noqa: SIM115
+        name = (
+            torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
+        )
+        self.common = {
+            "hardware": name,
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "date": datetime.date.today().isoformat(),
+        }
+        self.lines: list[dict[str, Any]] = []
+
+    def __call__(self, what: str, **facts: Any) -> None:
+        line = {"what": what, **facts, **self.common}
+        self.lines.append(line)
+        print(what, {k: (round(v, 6) if isinstance(v, float) else v) for k, v in facts.items()}, flush=True)
+        if self.file:
+            self.file.write(json.dumps(line) + "\n")
+            self.file.flush()
+
+
+def compare(
+    log: Log, rows: int, classes: int, tau: float, device: str, dtype: torch.dtype, budget: float, draws: int
+) -> None:
+    """One row of the table: eager Monte Carlo, quadrature, and a bank at Monte Carlo's error."""
+    batches = [Batch(rows, classes, tau, seed, device, dtype) for seed in range(3)]
+    works: dict[str, Work] = {"eager": eager, "quadrature": quadrature, f"qmc {draws}": qmc(draws)}
+    times = medians(works, batches, budget)
+    wrong = errors(works, batches[0])
+    inputs = batches[0].mean.numel() * batches[0].mean.element_size() * 2 / 2**20
+    for name, work in works.items():
+        extra = peak_extra(work, batches[0])
+        log(
+            "nll",
+            rows=rows, classes=classes, tau=tau, dtype=str(dtype).removeprefix("torch."), method=name,
+            ms=times[name][0], spread_ms=times[name][1], faster=times["eager"][0] / times[name][0],
+            extra_mib=extra, extra_over_inputs=None if extra is None else extra / inputs, **wrong[name],
+        )  # fmt: skip
+
+
+def growth(log: Log, device: str, budget: float) -> None:
+    """Time of the quadrature against classes and rows: linear."""
+    top = 10**6 if device == "cuda" else 10**4
+    for rows, classes in [(256, 10), (256, 100), (256, 1000), (256, 10_000)]:
+        if device == "cpu" and classes == 10_000:
+            rows = 16
+        batch = [Batch(rows, classes, 1.0, 0, device, torch.float32)]
+        ms, spread = medians({"q": quadrature}, batch, budget)["q"]
+        log(
+            "growth in classes",
+            rows=rows,
+            classes=classes,
+            ms=ms,
+            spread_ms=spread,
+            ns_per=ms * 1e6 / rows / classes,
+        )
+    rows = 100
+    while rows <= top:
+        batch = [Batch(rows, 10, 1.0, 0, device, torch.float32)]
+        ms, spread = medians({"q": quadrature}, batch, budget)["q"]
+        log("growth in rows", rows=rows, classes=10, ms=ms, spread_ms=spread, ns_per=ms * 1e6 / rows / 10)
+        rows *= 10
+
+
+def tiles(log: Log, budget: float) -> None:
+    """Shapes of the kernels' tiles, so that the defaults can be checked on new hardware."""
+    from dubito.integrals import triton_qmc, triton_quadrature
+    from dubito.integrals.noise import sobol_bank
+
+    batch = Batch(33_282, 21, 1.0, 0, "cuda", torch.float32)
+    mean, scale, tau = batch.mean.detach(), batch.scale.detach(), torch.ones(1, 1, device="cuda")
+    bank, _ = sobol_bank(128, 21, 0, 0, "normal", mean.device, torch.float32)
+    for warps in (4, 8):
+        run = lambda: triton_quadrature.nll(mean, scale, tau, batch.target, warps=warps)  # noqa: B023, E731
+        log("tile of quadrature", warps=warps, ms=_bench(run, budget))
+    for block, warps in ((32, 1), (64, 2), (128, 4)):
+        tile = {"BLOCK_K": 32, "BLOCK_R": block, "num_warps": warps}
+        run = lambda: triton_qmc.nll(mean, scale, tau, batch.target, bank, tile)  # noqa: B023, E731
+        log("tile of qmc", rows_per_program=block, warps=warps, ms=_bench(run, budget))
+
+
+def _bench(run: Callable[[], object], budget: float) -> float:
+    run()
+    torch.cuda.synchronize()
+    values, begin = [], time.perf_counter()
+    while len(values) < 5 or (time.perf_counter() - begin < budget and len(values) < 100):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        values.append(float(start.elapsed_time(end)))
+    return statistics.median(values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", help="file of JSON lines")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--budget", type=float, default=0.6, help="seconds of repetitions per figure")
+    options = parser.parse_args()
+    log = Log(options.out, options.device)
+    if options.device == "cuda":
+        for rows, classes, draws in (
+            (33_282, 21, 128),
+            (17_424, 21, 128),
+            (133_128, 21, 128),
+            (1_024, 1_000, 256),
+        ):
+            compare(log, rows, classes, 1.0, "cuda", torch.float32, options.budget, draws)
+        compare(log, 33_282, 21, 1.0, "cuda", torch.bfloat16, options.budget, 128)
+        tiles(log, options.budget / 3)
+    else:
+        for classes in (10, 100):
+            for tau in (0.5, 5.0):
+                compare(log, 256, classes, tau, "cpu", torch.float32, options.budget, 128)
+    for classes in (10, 21, 100):
+        for tau in (0.5, 1.0, 5.0):
+            batch = Batch(512, classes, tau, 0, options.device, torch.float32)
+            counts = {"mc 1000": 1000, "qmc 64": 64, "qmc 128": 128, "qmc 256": 256}
+            log("error of log p", classes=classes, tau=tau, **pointwise(batch, counts))
+    growth(log, options.device, options.budget / 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The way from PyTorch to the Triton kernels, where there are any: a CUDA device and an importable Triton."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+@lru_cache(maxsize=1)
+def _triton_is_there() -> bool:
+    return find_spec("triton") is not None
+
+
+def ready(*tensors: Tensor) -> bool:
+    """Whether the kernels can take these tensors as they are: on a CUDA device, float32 or bfloat16."""
+    return _triton_is_there() and all(x.is_cuda and x.dtype in _DTYPES for x in tensors)
+
+
+def fits(classes: int) -> bool:
+    """Whether so many classes fit into one tile of the sampling kernels."""
+    from . import triton_qmc
+
+    return classes <= triton_qmc.MOST_CLASSES
+
+
+def quadrature(
+    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """log p, error, and gradients in mean, scale and temperature; rows with an infinite error need more."""
+    from . import triton_quadrature
+
+    inputs = (x.contiguous() for x in (mean, scale, temperature))
+    return triton_quadrature.nll(*inputs, target.contiguous())
+
+
+class QmcLikelihood(torch.autograd.Function):
+    """log p of the target over a shared bank; the gradients come out of the forward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, bank: Tensor
+    ) -> Tensor:
+        """Value and, at no extra pass, gradients."""
+        from . import triton_qmc
+
+        inputs = (x.contiguous() for x in (mean, scale, temperature))
+        log_p, *gradients = triton_qmc.nll(*inputs, target.contiguous(), bank)
+        ctx.save_for_backward(*gradients)
+        ctx.dtypes = (mean.dtype, scale.dtype, temperature.dtype)
+        return log_p
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradients."""
+        column = grad.unsqueeze(-1)
+        scaled = [(column * d).to(t) for d, t in zip(ctx.saved_tensors, ctx.dtypes)]
+        return scaled[0], scaled[1], scaled[2], None, None
+
+
+class QmcAllClasses(torch.autograd.Function):
+    """log p of all classes over a shared bank, which the backward pass walks once more."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, scale: Tensor, temperature: Tensor, bank: Tensor) -> Tensor:
+        """Average the softmax over the bank."""
+        from . import triton_qmc
+
+        inputs = [x.contiguous() for x in (mean, scale, temperature)]
+        log_p = triton_qmc.forward(*inputs, bank)
+        ctx.save_for_backward(*inputs, bank, log_p)
+        return log_p
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Recompute every draw."""
+        from . import triton_qmc
+
+        mean, scale, temperature, bank, log_p = ctx.saved_tensors
+        gradients = triton_qmc.backward(mean, scale, temperature, bank, log_p, grad)
+        cast = [d.to(x.dtype) for d, x in zip(gradients, (mean, scale, temperature))]
+        return cast[0], cast[1], cast[2], None

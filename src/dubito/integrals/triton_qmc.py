@@ -1,0 +1,209 @@
+"""Fused kernels for shared noise banks: average the softmax over draws without storing a single draw.
+
+Memory is O(rows x classes). For a likelihood, value and gradients come out of one pass, since both are averages over
+the same draws; for all classes the backward pass walks the bank a second time. Imported only where Triton is.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MOST_CLASSES = 8192
+# Exponentials are taken to base 2. 1 / tau at tau = 0 is a very large number: what is not the maximum vanishes.
+_SHARP = tl.constexpr(1e30)
+_LOG2_E, _LOG_2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def _load(
+    mean_ptr, scale_ptr, tau_ptr, rows, classes, tau_stride, BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr
+):
+    """A tile with classes first and rows last; classes that are padding lie far below all others."""
+    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)[None, :]
+    k = tl.arange(0, BLOCK_K)[:, None]
+    keep = (k < classes) & (row < rows)
+    at = row.to(tl.int64) * classes + k
+    mean = tl.load(mean_ptr + at, mask=keep, other=-1e30).to(tl.float32)
+    scale = tl.load(scale_ptr + at, mask=keep, other=0.0).to(tl.float32)
+    tau = tl.load(tau_ptr + row * tau_stride, mask=row < rows, other=1.0).to(tl.float32)
+    return row, k, keep, at, mean, scale, tau, tl.where(tau > 0, _LOG2_E / tau, _SHARP)
+
+
+@triton.jit
+def _unnormalised(mean, scale, noise, inverse):
+    """Distance below the maximum in powers of two, and two to it. Also the maximum itself."""
+    u = mean + scale * noise
+    top = tl.max(u, 0, keep_dims=True)
+    below = (u - top) * inverse
+    return below, tl.exp2(below), top
+
+
+@triton.jit
+def _nll_kernel(
+    mean_ptr, scale_ptr, tau_ptr, target_ptr, bank_ptr, log_p_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr,
+    rows, classes, samples, tau_stride,
+    BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """Up to 32 classes they lie along registers, one row per thread: sums over classes need no communication.
+
+    With weights w_s proportional to p_sy, d log p_y / d u_k is the average of w_s (1{k = y} - p_sk) / tau. The first
+    part of it concerns the target alone and is added at the end.
+    """
+    row, k, keep, at, mean, scale, tau, inverse = _load(
+        mean_ptr, scale_ptr, tau_ptr, rows, classes, tau_stride, BLOCK_K, BLOCK_R
+    )
+    live = row < rows
+    target = tl.load(target_ptr + row, mask=live, other=0)
+    own_at = row.to(tl.int64) * classes + target
+    own_mean = tl.load(mean_ptr + own_at, mask=live, other=0.0).to(tl.float32)
+    own_scale = tl.load(scale_ptr + own_at, mask=live, other=0.0).to(tl.float32)
+    g_mean = tl.zeros([BLOCK_K, BLOCK_R], tl.float32)
+    g_scale = tl.zeros([BLOCK_K, BLOCK_R], tl.float32)
+    g_tau = tl.zeros([1, BLOCK_R], tl.float32)
+    g_own = tl.zeros([1, BLOCK_R], tl.float32)
+    mass = tl.zeros([1, BLOCK_R], tl.float32)
+    peak = tl.full([1, BLOCK_R], -1e38, tl.float32)
+    for s in range(samples):
+        noise = tl.load(bank_ptr + s * classes + k, mask=k < classes, other=0.0)
+        own_noise = tl.load(bank_ptr + s * classes + target)
+        below, weights, top = _unnormalised(mean, scale, noise, inverse)
+        total = tl.sum(weights, 0, keep_dims=True)
+        average = tl.sum(tl.where(weights > 0, below * weights, 0.0), 0, keep_dims=True) / total
+        own_below = (own_mean + own_scale * own_noise - top) * inverse
+        log_own = own_below - tl.log2(total)
+        higher = tl.maximum(peak, log_own)
+        fade = tl.exp2(peak - higher)
+        weight = tl.exp2(log_own - higher)
+        push = weights * (weight / total)
+        g_mean = g_mean * fade - push
+        g_scale = g_scale * fade - push * noise
+        g_own = g_own * fade + weight * own_noise
+        g_tau = g_tau * fade + tl.where(weight > 0, weight * (own_below - average), 0.0)
+        mass = mass * fade + weight
+        peak = higher
+    own = k == target
+    slope = tl.where(tau > 0, 1.0 / tau, 0.0) / mass
+    tl.store(log_p_ptr + row, (peak + tl.log2(mass) - tl.log2(samples * 1.0)) * _LOG_2, mask=live)
+    tl.store(d_mean_ptr + at, (g_mean + tl.where(own, mass, 0.0)) * slope, mask=keep)
+    tl.store(d_scale_ptr + at, (g_scale + tl.where(own, g_own, 0.0)) * slope, mask=keep)
+    tl.store(d_tau_ptr + row, -g_tau * _LOG_2 * slope, mask=live)
+
+
+@triton.jit
+def _forward_kernel(
+    mean_ptr, scale_ptr, tau_ptr, bank_ptr, log_p_ptr, rows, classes, samples, tau_stride,
+    BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """log of the average softmax of all classes."""
+    row, k, keep, at, mean, scale, tau, inverse = _load(
+        mean_ptr, scale_ptr, tau_ptr, rows, classes, tau_stride, BLOCK_K, BLOCK_R
+    )
+    mass = tl.zeros([BLOCK_K, BLOCK_R], tl.float32)
+    best = tl.full([BLOCK_K, BLOCK_R], -1e38, tl.float32)
+    for s in range(samples):
+        noise = tl.load(bank_ptr + s * classes + k, mask=k < classes, other=0.0)
+        below, weights, top = _unnormalised(mean, scale, noise, inverse)
+        total = tl.sum(weights, 0, keep_dims=True)
+        mass += weights / total
+        best = tl.maximum(best, below - tl.log2(total))
+    # A class that underflows in every draw keeps the log of its best one.
+    log_p = tl.where(mass > 0, tl.log2(tl.maximum(mass, 1e-38)), best) - tl.log2(samples * 1.0)
+    tl.store(log_p_ptr + at, log_p * _LOG_2, mask=keep)
+
+
+@triton.jit
+def _backward_kernel(
+    mean_ptr, scale_ptr, tau_ptr, bank_ptr, log_p_ptr, grad_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr,
+    rows, classes, samples, tau_stride,
+    BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """d_u = (g_k w_k - p_k sum_c g_c w_c) / tau with w_c = p_c / (S average p_c), draw by draw."""
+    row, k, keep, at, mean, scale, tau, inverse = _load(
+        mean_ptr, scale_ptr, tau_ptr, rows, classes, tau_stride, BLOCK_K, BLOCK_R
+    )
+    log_p = tl.load(log_p_ptr + at, mask=keep, other=0.0) * _LOG2_E
+    grad = tl.load(grad_ptr + at, mask=keep, other=0.0).to(tl.float32)
+    g_mean = tl.zeros([BLOCK_K, BLOCK_R], tl.float32)
+    g_scale = tl.zeros([BLOCK_K, BLOCK_R], tl.float32)
+    g_tau = tl.zeros([1, BLOCK_R], tl.float32)
+    for s in range(samples):
+        noise = tl.load(bank_ptr + s * classes + k, mask=k < classes, other=0.0)
+        below, weights, top = _unnormalised(mean, scale, noise, inverse)
+        total = tl.sum(weights, 0, keep_dims=True)
+        weighted = grad * tl.exp2(tl.where(keep, below - tl.log2(total) - log_p, 0.0))
+        push = weighted - weights / total * tl.sum(weighted, 0, keep_dims=True)
+        g_mean += push
+        g_scale += push * noise
+        g_tau += tl.sum(tl.where(push == 0, 0.0, push * below), 0, keep_dims=True)
+    slope = tl.where(tau > 0, 1.0 / tau, 0.0) / samples
+    tl.store(d_mean_ptr + at, g_mean * slope, mask=keep)
+    tl.store(d_scale_ptr + at, g_scale * slope, mask=keep)
+    tl.store(d_tau_ptr + row, -g_tau * _LOG_2 * slope, mask=row < rows)
+
+
+def _launch(classes: int) -> dict[str, int]:
+    """Tile shapes: up to 32 classes a thread owns a row; beyond that the threads of a program share one row."""
+    block_k = max(2, triton.next_power_of_2(classes))
+    if block_k <= 32:
+        return {"BLOCK_K": block_k, "BLOCK_R": 64, "num_warps": 2}
+    warps = 1 if block_k <= 128 else 4 if block_k <= 2048 else 8
+    return {"BLOCK_K": block_k, "BLOCK_R": 1, "num_warps": warps}
+
+
+def _grid(rows: int, options: dict[str, int]) -> tuple[int]:
+    return (triton.cdiv(rows, options["BLOCK_R"]),)
+
+
+def nll(
+    mean: Tensor,
+    scale: Tensor,
+    temperature: Tensor,
+    target: Tensor,
+    bank: Tensor,
+    tile: dict[str, int] | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """log p of the target (B,) and its gradients in mean, scale (B, K) and temperature (B, 1), in float32.
+
+    mean and scale (B, K) contiguous, float32 or bfloat16; temperature (B, 1) or one number; bank (S, K) float32.
+    `tile` overrides the shape of the tiles.
+    """
+    rows, classes = mean.shape
+    log_p = torch.empty(rows, dtype=torch.float32, device=mean.device)
+    d_mean, d_scale = (torch.empty(rows, classes, dtype=torch.float32, device=mean.device) for _ in range(2))
+    d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device)
+    options = tile or _launch(classes)
+    _nll_kernel[_grid(rows, options)](
+        mean, scale, temperature, target, bank, log_p, d_mean, d_scale, d_tau,
+        rows, classes, bank.shape[0], 1 if temperature.numel() > 1 else 0, **options,
+    )  # fmt: skip
+    return log_p, d_mean, d_scale, d_tau
+
+
+def forward(mean: Tensor, scale: Tensor, temperature: Tensor, bank: Tensor) -> Tensor:
+    """log of the average softmax, (B, K) in float32. Arguments as for `nll`."""
+    rows, classes = mean.shape
+    log_p = torch.empty(rows, classes, dtype=torch.float32, device=mean.device)
+    options = _launch(classes)
+    _forward_kernel[_grid(rows, options)](
+        mean, scale, temperature, bank, log_p,
+        rows, classes, bank.shape[0], 1 if temperature.numel() > 1 else 0, **options,
+    )  # fmt: skip
+    return log_p
+
+
+def backward(
+    mean: Tensor, scale: Tensor, temperature: Tensor, bank: Tensor, log_p: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients in mean, scale and temperature of sum(grad * log_p)."""
+    rows, classes = mean.shape
+    d_mean, d_scale = (torch.empty(rows, classes, dtype=torch.float32, device=mean.device) for _ in range(2))
+    d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device)
+    options = _launch(classes)
+    _backward_kernel[_grid(rows, options)](
+        mean, scale, temperature, bank, log_p, grad.contiguous(), d_mean, d_scale, d_tau,
+        rows, classes, bank.shape[0], 1 if temperature.numel() > 1 else 0, **options,
+    )  # fmt: skip
+    return d_mean, d_scale, d_tau
