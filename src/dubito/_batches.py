@@ -138,17 +138,18 @@ class Batches:
         positions = self.ranks.share(everyone)
         x = data.batch(positions)
         weight = data.extra[WEIGHT][positions] if WEIGHT in data.extra else None
-        shared = {"weight": weight, "complete": self.complete, "examples": len(everyone), "ranks": self.ranks}
+        size = len(everyone)
         if self._sorted is None or data.crowd is None:
             y = data.labels[positions]
-            return Batch(positions, x, y, given=self._given(everyone, y), **shared)  # type: ignore[arg-type]
+            given = self._given(everyone, y)
+            return Batch(positions, x, y, None, None, weight, self.complete, size, given, self.ranks)
         order, starts, counts = self._sorted
         many = counts[positions]
         row = torch.repeat_interleave(torch.arange(len(positions), device=positions.device), many)
         offset = torch.arange(len(row), device=row.device) - (many.cumsum(0) - many)[row]
         which = order[starts[positions][row] + offset]
         labels, annotators = data.crowd.label[which], data.crowd.annotator[which]
-        return Batch(positions, x, labels, row, annotators, given=len(everyone), **shared)  # type: ignore[arg-type]
+        return Batch(positions, x, labels, row, annotators, weight, self.complete, size, size, self.ranks)
 
     def _given(self, everyone: Tensor, y: Tensor) -> Tensor | int:
         if self.complete:

@@ -31,35 +31,39 @@ class Watch:
         self.masked = device.type == "cuda" and fused
         self.first_bad = torch.tensor(-1, dtype=torch.int64, device=device)
         self.recent: list[tuple[int, Tensor]] = []
+        self._found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
 
     def step(self, total: Tensor, step: int, positions: Tensor) -> None:
         """Update the weights unless something is not finite."""
-        norm = self._norm()
+        found = self._not_finite()
         if not self.masked:
-            if not (math.isfinite(total) and math.isfinite(norm)):
+            if not math.isfinite(total) or float(found):
                 raise _error(step, positions)
             self.optimizer.step()
             return
         self.recent.append((step, positions))
-        bad = ~(total.isfinite() & norm.isfinite())
+        bad = (found > 0) | ~total.isfinite()
         self.first_bad = torch.where(bad & (self.first_bad < 0), step, self.first_bad)
         self.optimizer.found_inf = (self.first_bad >= 0).float()  # type: ignore[attr-defined]
         self.optimizer.step()
         if len(self.recent) >= REPORT_EVERY:
             self.report()
 
-    def _norm(self) -> Tensor:
-        """The norm of all gradients, which are scaled down where it is beyond the limit."""
+    @torch.no_grad()
+    def _not_finite(self) -> Tensor:
+        """1 if a gradient is not finite, else 0; gradients are scaled down where their norm is beyond the limit."""
         parameters = [
             p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None
         ]
         gradients = [_values(p.grad) for p in parameters if p.grad is not None]
-        if not gradients:
-            return self.first_bad.new_zeros((), dtype=torch.float32)
-        norm = torch.nn.utils.get_total_norm(gradients)
-        if self.clip is not None:
+        if self.clip is not None and gradients:
+            norm = torch.nn.utils.get_total_norm(gradients)
             torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
-        return norm
+            return (~norm.isfinite()).float()
+        for same in _by_kind(gradients):
+            # One pass over all gradients: it looks for what is not finite, and multiplies by one.
+            torch._amp_foreach_non_finite_check_and_unscale_(same, self._found, self._one)
+        return self._found  # once 1 it stays so, and the run ends
 
     def report(self) -> None:
         """Raise if a step since the last report was bad."""
@@ -69,6 +73,14 @@ class Watch:
         if first >= 0:
             raise _error(first, next(rows for step, rows in self.recent if step == first))
         self.recent.clear()
+
+
+def _by_kind(gradients: list[Tensor]) -> list[list[Tensor]]:
+    """The gradients, apart by type where there are several; nearly always one list."""
+    kinds = {gradient.dtype for gradient in gradients}
+    if len(kinds) < 2:
+        return [gradients] if gradients else []
+    return [[g for g in gradients if g.dtype == kind] for kind in kinds]
 
 
 def _values(gradient: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ broadcast, so the functions work inside captured CUDA graphs and `torch.compile`
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 import torch
@@ -32,8 +33,11 @@ def key(purpose: str | int) -> int:
         >>> key("shuffle") == key(key("shuffle"))
         True
     """
-    if isinstance(purpose, int):
-        return purpose
+    return purpose if isinstance(purpose, int) else _key(purpose)
+
+
+@functools.lru_cache(maxsize=256)
+def _key(purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:8], "big") >> 1
 
 

@@ -127,6 +127,8 @@ def check_temperature(temperature: float | Tensor) -> None:
 def _log_softmax(z: Tensor, temperature: float | Tensor) -> Tensor:
     if not isinstance(temperature, Tensor) and temperature == 0:
         return _log_argmax(z)
+    if not isinstance(temperature, Tensor) and temperature == 1:
+        return z.log_softmax(-1)
     # Centred first: z / tau may overflow where the differences that matter do not.
     return ((z - _top(z)) / temperature).log_softmax(-1)
 

@@ -91,6 +91,8 @@ class Model(nn.Module):
                 dummy=self.head.dummy,  # type: ignore[arg-type]
             )
         if latent.scale is None:
+            if isinstance(self.temperature, float | int) and self.temperature == 1:
+                return latent.mean.log_softmax(-1)
             return links.log_softmax(latent.mean, temperature=self.tau)
         if noise is not None:
             return links.sampled_log_softmax(

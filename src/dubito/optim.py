@@ -29,8 +29,9 @@ def adam(
     decay: str = "all",
     **options: Any,
 ) -> torch.optim.Adam:
-    """Adam with the papers' eps of 1e-7 (the Keras default)."""
-    return torch.optim.Adam(groups(parameters, weight_decay, decay), lr=lr, betas=betas, eps=eps, **options)
+    """Adam with the papers' eps of 1e-7 (the Keras default), all parameters in one kernel where torch has it."""
+    found = groups(parameters, weight_decay, decay)
+    return torch.optim.Adam(found, lr=lr, betas=betas, eps=eps, **_fused(found, options))
 
 
 def row_adam(
@@ -57,9 +58,8 @@ def sgd(
     **options: Any,
 ) -> torch.optim.SGD:
     """SGD with Nesterov momentum; with ``momentum=0, nesterov=False`` and one batch it is gradient descent."""
-    return torch.optim.SGD(
-        groups(parameters, weight_decay, decay), lr=lr, momentum=momentum, nesterov=nesterov, **options
-    )
+    found = groups(parameters, weight_decay, decay)
+    return torch.optim.SGD(found, lr=lr, momentum=momentum, nesterov=nesterov, **_fused(found, options))
 
 
 def lars(
@@ -92,6 +92,16 @@ def groups(parameters: Named, weight_decay: float, decay: str) -> list[dict[str,
     others = [p for (_, p), yes in zip(named, chosen) if not yes]
     found = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
     return [group for group in found if group["params"]]
+
+
+def _fused(found: list[dict[str, Any]], options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with ``fused=True`` where nothing else is asked for and every parameter allows it."""
+    named = {"fused", "foreach", "differentiable"} & options.keys()
+    devices = {p.device.type for group in found for p in group["params"]}
+    floating = all(p.is_floating_point() for group in found for p in group["params"])
+    if named or not floating or not devices <= {"cpu", "cuda"}:
+        return options
+    return {**options, "fused": True}
 
 
 class RowAdam(torch.optim.Adam):

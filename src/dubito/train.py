@@ -134,7 +134,7 @@ def fit(
     trained.begin(data)
     average = copy.deepcopy(trained.model) if ema is not None else None
     opt = _optimizer(optimizer, trained)
-    rates = [group["lr"] for group in opt.param_groups]
+    parameters, rates = list(trained.parameters()), [group["lr"] for group in opt.param_groups]
     order, batches = Order(len(data), batch_size, batching, seed=seed), Batches(data, ranks)
     steps = order.steps(epochs) if steps is None else steps
     epochs = trained.epochs = order.epoch(steps - 1) + 1
@@ -161,14 +161,15 @@ def fit(
 
             positions = order.positions(step)
             batch = batches(positions)
-            if augment is not None:
-                batch = batch._replace(x=augment(batch.x, seed=seed, epoch=epoch, index=batch.positions))
-            opt.zero_grad(set_to_none=True)
+            for p in parameters:
+                p.grad = None
             with forked(seed, step, ranks.rank, where):
+                if augment is not None:
+                    batch = batch._replace(x=augment(batch.x, seed=seed, epoch=epoch, index=batch.positions))
                 with autocast(amp, where):
                     total = trained(batch, partial(_draw, seed, step, ranks.rank, where))
                 total.backward()
-            total, asked = ranks.reduce(trained.parameters(), total, session.signal)
+            total, asked = ranks.reduce(parameters, total, session.signal)
             watch.step(total, step, positions)
             session.observe(total, asked)
             if average is not None and ema is not None:

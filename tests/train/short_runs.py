@@ -23,7 +23,7 @@ from small import crowd, network, problem
 
 from dubito import channels, heads, losses, optim, penalties, targets
 from dubito._session import digest
-from dubito.procedures import CoTeaching, Plain, Pruning, SelfPaced
+from dubito.procedures import CoTeaching, GeneralisedEM, Plain, Pruning, SelfPaced
 from dubito.train import Run, fit
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -51,6 +51,7 @@ RUNS: dict[str, Callable[..., Run]] = {
     "plain": _run(procedure=Plain),
     "coteaching": _run(procedure=partial(CoTeaching, rate=0.3, ramp=3)),
     "mentornet": _run(procedure=partial(SelfPaced, rate=0.3, burn_in=1)),
+    "em": _run(procedure=partial(GeneralisedEM, rounds=3), people=True),
     "pruning": _run(procedure=partial(Pruning, start=2, every=1), loss=losses.gce, select="best"),
     "smooth": _run(target=partial(targets.smooth, alpha=0.1), ema=0.9, optimizer=optim.sgd, clip=1.0),
     "label noise": _run(target=partial(targets.label_noise, sigma=0.3), batching="stream"),
