@@ -110,9 +110,14 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if isinstance(y, CrowdLabels):
             X, crowd = validate_data(self, X, **self._reading), y
+        elif np.ndim(y) == 2 and np.shape(y)[1] > 1:
+            X, crowd = (
+                validate_data(self, X, **self._reading),
+                CrowdLabels.from_dense(y, missing=self.missing),
+            )
         else:
             X, y = validate_data(self, X, y, multi_output=True, **self._reading)
-            crowd = _labels(y, self.missing)
+            crowd = _one_annotator(y)
         self._accept(X, crowd)
         self._mean, self._scale = _statistics(X) if self.standardize else (0.0, 1.0)
         seed = _seed(self.random_state)
@@ -236,10 +241,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return torch.from_numpy(np.arcsinh(X) if self.standardize and X.ndim == 2 else X)
 
 
-def _labels(y: Any, missing: Any) -> CrowdLabels:
-    """One label per example (one annotator), or a table items x annotators."""
-    if y.ndim == 2 and y.shape[1] > 1:
-        return CrowdLabels.from_dense(y, missing=missing)
+def _one_annotator(y: Any) -> CrowdLabels:
     y = column_or_1d(y, warn=True)
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)

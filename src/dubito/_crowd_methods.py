@@ -21,6 +21,7 @@ from .procedures import (
     Plain,
     SparseAnnotators,
 )
+from .procedures.annotators import MANY
 
 MATRICES = ("full", "pooled")
 
@@ -142,6 +143,12 @@ def _wdn(averaging: float = 0.2) -> Stages:
         per_annotator=("head",),
         labels="all",
     )
+
+
+def row_by_row(method: Method, params: Mapping[str, Any], num_annotators: int) -> bool:
+    """Whether matrices should be updated row by row: above a thousand annotators, if the parameters are silent."""
+    settled = {"sparse", "log_det", "frobenius"} & set(params) or params.get("matrices", "full") != "full"
+    return num_annotators > MANY and "sparse" in method.defaults and not settled
 
 
 _CROWD = ("crowd",)

@@ -59,7 +59,7 @@ def judge(run: Run, data: LabelledData) -> Judged:
     """Posteriors and matrices after training, in float64 on the CPU.
 
     EM has both. A channel has matrices, and its posterior is ``p(k | x_n) prod over labels of A[r, k, y]``. For
-    methods without matrices these are counted against the predictions.
+    methods without matrices these are counted against the predictions, and once more against the posteriors.
     """
     data = data.to("cpu")
     crowd, trained = crowd_of(data), run.procedure
@@ -67,12 +67,15 @@ def judge(run: Run, data: LabelledData) -> Judged:
         q, A = (t.detach().cpu().double() for t in (trained.posteriors, trained.matrices))
         return Judged(q, A, crowd)
     log_p = predict(run.model.cpu(), data).log_p.double()
-    channel = run.model.channel
+    channel, n = run.model.channel, len(data)
     if channel is not None and getattr(channel, "per_annotator", False):
         A = channel.matrices().detach().cpu().double()  # type: ignore[operator]
-    else:
-        A = count_matrices(log_p.exp(), crowd, count_annotators(data), strength=1.0)
-    return Judged(posterior(log_p, log_evidence(A, crowd, len(data))), A, crowd)
+        return Judged(posterior(log_p, log_evidence(A, crowd, n)), A, crowd)
+    q = log_p.exp()
+    for _ in range(2):
+        A = count_matrices(q, crowd, count_annotators(data), strength=1.0)
+        q = posterior(log_p, log_evidence(A, crowd, n))
+    return Judged(q, A, crowd)
 
 
 def questions(crowd: CrowdLabels, judged: Judged, n: int, per_annotator: int | None) -> Questions:

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from . import optim
+from ._crowd_methods import row_by_row
 from ._random import generator
 from .crowd import majority_vote
 from .data import LabelledData
@@ -76,11 +78,13 @@ def train_method(
     """
     method, params = _resolved(method, params)
     K = data.num_classes if num_classes is None else num_classes
+    people = None if data.crowd is None else count_annotators(data)
+    if people is not None and row_by_row(method, params, people):
+        params, options = {**params, "sparse": True}, {"optimizer": optim.row_adam, **options}
     common: dict[str, Any] = {"seed": seed, "num_classes": K, "head_init": head_init, **options}
     given, extra = _first_stage(method, params, make_backbone, data, valid, common)
     stages = method.build(**{**params, **given})
     role = "-student" if method.needs == "teacher" else ""  # a start of its own, not that of its teacher
-    people = None if data.crowd is None else count_annotators(data)
     if stages.labels == "vote":
         data, valid = voted(data, seed), None if valid is None else voted(valid, seed)
     model = assemble(

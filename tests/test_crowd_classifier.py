@@ -1,0 +1,131 @@
+"""CrowdClassifier: three forms of y; annotators, items and labels; the contract of scikit-learn."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.utils.estimator_checks import check_estimator
+
+from dubito import noise
+from dubito.crowd import CrowdLabels
+from dubito.errors import DubitoError
+from dubito.sklearn import CrowdClassifier
+
+QUICK = {"epochs": 12, "batch_size": 64, "learning_rate": 0.03, "random_state": 0, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def crowd():
+    source = torch.Generator().manual_seed(0)
+    y = torch.randint(0, 3, (300,), generator=source)
+    X = (torch.randn(300, 4, generator=source) + 2.5 * torch.eye(4)[y]).numpy()
+    A = torch.stack([(1 - s) * torch.ones(3, 3) / 3 + s * torch.eye(3) for s in (0.9, 0.8, 0.7, 0.0)])
+    items, annotators, labels = noise.simulate(y, A.double(), source, 3)
+    return X, y.numpy(), CrowdLabels(items, annotators, labels), A
+
+
+@pytest.fixture(scope="module")
+def fitted(crowd):
+    X, _, labels, _ = crowd
+    return CrowdClassifier(**QUICK).fit(X, labels)
+
+
+def test_everything_that_it_says(crowd, fitted):
+    X, y, labels, A = crowd
+    assert (fitted.predict(X) == y).mean() > 0.9
+    assert (fitted.consensus_ == y).mean() > 0.93
+    np.testing.assert_allclose(fitted.consensus_proba_.sum(1), 1, atol=1e-6)
+    assert fitted.confusion_matrices_.shape == (4, 3, 3)
+    np.testing.assert_allclose(fitted.confusion_matrices_.sum(-1), 1, atol=1e-6)
+    true = A.diagonal(dim1=1, dim2=2).mean(-1).numpy()
+    np.testing.assert_allclose(fitted.skills_, true, atol=0.1)
+    low, high = fitted.skill_intervals_.T
+    assert ((low < fitted.skills_) & (fitted.skills_ < high)).all()
+    assert (high - low < 0.3).all()
+    right = labels.label.numpy() == y[labels.item.numpy()]
+    assert fitted.label_quality_[right].mean() > fitted.label_quality_[~right].mean() + 0.5
+
+
+def test_whom_to_ask_about_what(fitted):
+    asked = fitted.ask_next(12, per_annotator=5)
+    assert len(asked) == 12
+    assert len(set(asked.items.tolist())) == 12
+    pairs = set(zip(fitted.crowd_.item.tolist(), fitted.crowd_.annotator.tolist()))
+    assert not pairs & set(zip(asked.item_codes.tolist(), asked.annotator_codes.tolist()))
+    assert np.bincount(asked.annotator_codes).max() <= 5
+    assert 3 not in asked.annotators  # the one who guesses tells nothing
+    assert bool((asked.gain[:-1] >= asked.gain[1:]).all())
+
+
+def test_three_forms_of_the_same_labels(crowd, fitted):
+    X, _, labels, _ = crowd
+    table = np.asarray(labels.to_dense(), dtype=float)
+    for y in (table.astype(int), np.where(table < 0, np.nan, table)):
+        other = CrowdClassifier(**QUICK).fit(X, y)
+        np.testing.assert_allclose(other.predict_proba(X), fitted.predict_proba(X), atol=1e-6)
+        np.testing.assert_array_equal(other.consensus_, fitted.consensus_)
+
+
+def test_one_label_per_example_is_one_annotator(crowd):
+    X, y, _, _ = crowd
+    names = np.array(["cat", "dog", "eel"])
+    clf = CrowdClassifier("trace", **QUICK).fit(X, names[y])
+    assert clf.crowd_.num_annotators == 1
+    assert (clf.predict(X) == names[y]).mean() > 0.9
+    assert set(clf.consensus_) <= set(names)
+
+
+@pytest.mark.parametrize("method", ["trace", "wdn", "ce", "mbem:rounds=2", "trace:matrices=pooled"])
+def test_other_methods(crowd, method):
+    X, y, labels, _ = crowd
+    clf = CrowdClassifier(method, **{**QUICK, "weight_decay": 0.001}).fit(X, labels)
+    assert (clf.predict(X) == y).mean() > 0.88
+    assert clf.skills_[0] > clf.skills_[3] + 0.3
+    assert len(clf.ask_next(3)) == 3
+
+
+def test_annotators_beyond_a_thousand_are_updated_row_by_row():
+    source = torch.Generator().manual_seed(0)
+    y = torch.randint(0, 2, (600,), generator=source)
+    X = (torch.randn(600, 2, generator=source) + 3 * torch.eye(2)[y]).numpy()
+    crowd = CrowdLabels(np.arange(600).repeat(2), np.arange(1200), y.repeat_interleave(2))
+    clf = CrowdClassifier("trace", **{**QUICK, "epochs": 3}).fit(X, crowd)
+    assert clf.model_.channel.sparse
+    assert (clf.predict(X) == y.numpy()).mean() > 0.9
+
+
+def test_what_is_refused(crowd):
+    X, _, labels, _ = crowd
+    with pytest.raises(DubitoError, match="other items"):
+        CrowdClassifier(**QUICK).fit(X[:-1], labels)
+    with pytest.raises(DubitoError, match="one class"):
+        CrowdClassifier(**QUICK).fit(X, np.zeros(len(X), int))
+    with pytest.raises(DubitoError, match="annotators"):
+        CrowdClassifier("gce", **QUICK).fit(X, labels)
+
+
+@pytest.mark.rel
+def test_scikit_learn_contract():
+    """Scorecard 19: check_estimator, 0 failed, y with one label per example."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check_estimator(CrowdClassifier(**{**QUICK, "epochs": 10}), on_fail=None)
+    assert [f["check_name"] for f in found if f["status"] == "failed"] == []
+
+
+@pytest.mark.nightly
+@pytest.mark.rel
+def test_labelme_without_any_clean_label(shared_data):
+    """Test accuracy and consensus on LabelMe; the figures of five seeds are in results/labelme."""
+    path = shared_data / "crowd" / "labelme" / "labelme.npz"
+    with np.load(path) as z:
+        arrays = {name: z[name] for name in z.files}
+    labels = CrowdLabels(
+        *(arrays[n].astype(int) for n in ("item", "worker", "label")), item_ids=np.arange(1000), classes=8
+    )
+    clf = CrowdClassifier(random_state=0, device="cpu").fit(arrays["x_train"].astype(float), labels)
+    assert (clf.predict(arrays["x_test"].astype(float)) == arrays["y_test"]).mean() >= 0.87
+    assert (clf.consensus_ == arrays["y_train"]).mean() >= 0.85
