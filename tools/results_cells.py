@@ -60,9 +60,12 @@ def sections(paper: str, results: Sequence[Result]) -> list[Section]:
             for data in datasets:
                 ids = [i for i in wanted_ids(paper, item.id, size, data) if i in left]
                 if ids and (data is None or not shown.issuperset(ids)):
-                    shown.update(ids)
-                    configs = wanted(paper, item.id, size, data)
-                    found.append(_section(paper, item, data, configs, [left[i] for i in ids], ()))
+                    configs, runs = wanted(paper, item.id, size, data), [left[i] for i in ids]
+                    section = _section(paper, item, data, configs, runs, ())
+                    # Runs shared with another item may lack what this one shows.
+                    if any(e.ours for e in section.table.entries) or runs[0].config.item == item.id:
+                        shown.update(ids)
+                        found.append(section)
         found += _changed(paper, item, {i: r for i, r in left.items() if r.config.item == item.id})
     return found
 

@@ -119,7 +119,7 @@ def _reduced(section: Section) -> Iterator[str]:
     table, hours = section.table, sum(r.seconds for r in section.runs) / 3600
     cells = {(e.row, e.column) for e in table.entries}
     filled = {(e.row, e.column): e.ours.seeds for e in table.entries if e.ours}
-    seeds = sorted(set(filled.values()))
+    seeds = sorted(set(filled.values())) or [0]
     empty = [row for row in table.rows if not any(place[0] == row for place in filled)]
     yield f"- {len(section.runs)} of {section.wanted} runs, {hours:.2f} GPU hours."
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
