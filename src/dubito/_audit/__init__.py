@@ -25,6 +25,7 @@ from .result import Audit, Estimate, Step, Suspect
 
 __all__ = ["Audit", "Estimate", "Evidence", "Groups", "Kind", "Step", "Suspect", "audit"]
 
+DOUBT = 0.5  # see `_doubt`
 UNSURE = 0.7  # mean certainty of the calibrated model below which its verdicts deserve doubt themselves
 FEW = 10  # labels per class below which a row of the matrix is mostly prior
 
@@ -105,7 +106,8 @@ def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
     p_wrong, suggested, order = verdicts(q, y)
     prior = np.exp(log_p).mean(0)
     draws, matrices = _refits(x, y, best, bootstrap, seed)
-    error = 0.0 if draws is None else _rate_error(p_wrong, draws)
+    doubt = 0.0 if draws is None else _doubt(log_p)
+    error = 0.0 if draws is None else _rate_error(p_wrong, draws, doubt)
     groups = _groups(inputs, log_p, best.T, p_wrong, seed)
     return Audit(
         ids=inputs.ids,
@@ -122,7 +124,7 @@ def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
         transition_interval=_matrix_interval(best.T, matrices),
         class_prior=prior,
         kind=decide(nested(log_p, y, best.T), groups, float(p_wrong.mean())),
-        plan=relabel_plan(p_wrong, order, draws),
+        plan=relabel_plan(p_wrong, order, draws, doubt),
         notes=_notes(log_p, y),
         nearby=_nearby(inputs.features, order[:200], neighbours),
     )
@@ -160,9 +162,19 @@ def _refits(x: Array, y: Array, best: Fit, B: int, seed: int) -> tuple[Array | N
     return np.stack(draws), np.stack(matrices)
 
 
-def _rate_error(p_wrong: Array, draws: Array) -> float:
-    """Standard error of the share of wrong labels: that of the fit, and chance in each label."""
-    return float((draws.mean(1).var(ddof=1) + (p_wrong * (1 - p_wrong)).sum() / len(p_wrong) ** 2) ** 0.5)
+def _doubt(log_p: Array) -> float:
+    """Standard error of the noise rate that comes with a weak model, ``DOUBT (1 - mean certainty)^2``.
+
+    Hard items and wrong labels look alike to a model that does not know its classes, and no resampling shows it.
+    The size is a rule of thumb, set by how far off rates were in `benchmarks/audit.py`.
+    """
+    return DOUBT * (1 - float(np.exp(log_p.max(1)).mean())) ** 2
+
+
+def _rate_error(p_wrong: Array, draws: Array, doubt: float) -> float:
+    """Standard error of the share of wrong labels: of the fit, of chance in each label, and of the model."""
+    chance = (p_wrong * (1 - p_wrong)).sum() / len(p_wrong) ** 2
+    return float((draws.mean(1).var(ddof=1) + chance + doubt**2) ** 0.5)
 
 
 def _matrix_interval(T: Array, matrices: Array | None) -> Array:
