@@ -13,7 +13,7 @@ from dubito.errors import DubitoError
 from dubito.papers import PAPERS, item, items
 from dubito.papers.audit import audit, cells
 from dubito.papers.commands import _names, app
-from dubito.papers.jobs import Job, chosen
+from dubito.papers.jobs import Job, chosen, execute
 from dubito.papers.listing import listing
 from dubito.papers.results import Result, read
 
@@ -93,6 +93,22 @@ def test_choices_pick_runs_or_set_values():
     assert _names("ce, ln:covariance=diagonal,lam=2,mine.py:mine") == [
         "ce", "ln:covariance=diagonal,lam=2", "mine.py:mine"
     ]  # fmt: skip
+
+
+def test_streams_and_processes_give_the_same_table(tiny_data, tmp_path):
+    """Stacked and lane runs against the plain loop, on the CPU; methods that draw no random numbers."""
+    made = [
+        *chosen(SMOKE, ["method=ce,gce", "noise=asymmetric", "rate=0.4"]),
+        *chosen(item("englesson2023.table1-cifar10").make("smoke", None, None), ["method=ce", "rate=0.8"]),
+    ]
+    small = {"train": 24, "validation": 8, "test": 8, "batch": 12}
+    configs = [dataclasses.replace(c, **small, epochs=1) for c in made]
+    execute(configs, tmp_path / "a", streams=True, root=tiny_data, device="cpu", say=list)
+    execute(configs, tmp_path / "b", root=tiny_data, device="cpu", say=list)
+    one, other = ({r.id: r.metrics for r in read(tmp_path / name)} for name in "ab")
+    assert len(one) == len(other) == 3
+    for name, metrics in one.items():
+        assert metrics["test_log_likelihood"] == pytest.approx(other[name]["test_log_likelihood"], rel=1e-3)
 
 
 def test_a_search_chooses_by_noisy_validation(tiny_data, tmp_path):

@@ -141,6 +141,10 @@ def _facts(used: list[Result], wanted: int) -> tuple[str, ...]:
     hours = sum(r.seconds for r in used) / 3600
     dates = sorted(r.date[:10] for r in used if r.date)
     facts = [f"{len(used)} of {wanted} runs, {hours:.1f} hours"]
+    if any(r.config.data == "svhn_crops" for r in used):
+        facts.append(
+            "svhn_crops: a subset of the published digits, so no number of the paper stands beside it"
+        )
     facts += [f"hardware: {', '.join(sorted({r.hardware for r in used if r.hardware}))}"]
     if dates:
         facts.append(f"dates: {dates[0]} to {dates[-1]}")

@@ -14,10 +14,11 @@ from . import item
 from .choose import pick_methods, searched
 from .collect import label
 from .configs import PAIRS, Config, override, run_id
-from .results import path_of, read, write_result
-from .sweep import Report, sweep
+from .results import Result, path_of, read, write_result
+from .sweep import Report, describe, sweep
 
 Say = Callable[[str], Any]
+RUNS = ".runs"
 
 
 @dataclasses.dataclass
@@ -91,28 +92,43 @@ def execute(
 
 
 def _on_streams(configs: Sequence[Config], out: Path, root: str | None, device: str, say: Say) -> None:
+    """Small networks stacked, others as lanes; what fits neither is left to the processes."""
     import torch
 
-    from . import stacked
+    from . import stacked, streamed
 
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    waiting = [c for c in configs if not path_of(out, c).is_file() and stacked.stackable(c)]
     known = read(out) if out.is_dir() else []
-    reachable = {(c.data, c.noise, c.rate, c.seed) for c in waiting if c.method == "ce"}
-    reachable |= {
-        (r.config.data, r.config.noise, r.config.rate, r.config.seed)
-        for r in known
-        if "transition" in r.history
-    }
-    able = [c for c in waiting if c.method != "forward" or (c.data, c.noise, c.rate, c.seed) in reachable]
 
-    def report(results: Any) -> None:
+    def report(results: Sequence[Result]) -> None:
+        known.extend(results)
         for result in results:
             write_result(result, out)
-        say(f"{len(results)} runs of {results[0].config.method} finished on streams")
+            say(f"finished on streams: {describe(result.config)}")
 
-    if able:
+    waiting = [c for c in configs if not path_of(out, c).is_file()]
+    small = [c for c in waiting if stacked.stackable(c)]
+    large = [c for c in waiting if not stacked.stackable(c) and streamed.streamable(c)]
+    if able := _with_first_stage(small, known):
         stacked.run(able, root=root, device=where, known=known, report=report)
+    if able := _with_first_stage(large, known):
+        streamed.run(able, folder=out / RUNS, root=root, device=where, known=known, report=report)
+
+
+def _with_first_stage(configs: Sequence[Config], known: Sequence[Result]) -> list[Config]:
+    """The runs that streams can train: of corrections those whose matrix plain training on the same labels gives."""
+    from .stacked import place
+
+    there = {place(c) for c in configs if c.method == "ce"}
+    there |= {place(r.config) for r in known if r.config.method == "ce" and "transition" in r.history}
+
+    def able(config: Config) -> bool:
+        if config.method not in ("forward", "backward"):
+            return True
+        estimated = config.param("transition") == "estimated" and config.param("percentile") == 97.0
+        return config.method == "forward" and estimated and place(config) in there
+
+    return [c for c in configs if able(c)]
 
 
 def chosen(configs: Sequence[Config], overrides: Sequence[str]) -> tuple[Config, ...]:

@@ -29,6 +29,7 @@ NOT_PARAMETERS = {"transition", "percentile", "teacher", "student", "alpha"}
 LISTING_START = ("trace", "no-trace")
 # Smoothing has an alpha of its own; for corrections it names a matrix.
 OWN_ALPHA = ("smooth",)
+OWN_VALIDATION = {"labelme": "valid"}  # the name of that split, where it is not "val"
 HUMAN = {"aggregate": "aggre"}  # names of label sets in the papers -> in the published file
 
 _CIFAR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}  # as in the released code
@@ -94,7 +95,7 @@ def _clean_parts(config: Config, root: str | None) -> Parts:
         kept = min(config.pool, len(pool)) if config.size == "smoke" else config.pool
         pool = pool.subset(torch.arange(kept))
     if config.own_validation:
-        valid = _read(config.data, "valid", root)
+        valid = _read(config.data, OWN_VALIDATION.get(config.data, "val"), root)
         train = pool if not config.train else pool.split(min(config.train, len(pool)), seed=config.seed)[0]
         valid = valid.subset(torch.arange(min(config.validation, len(valid)))) if config.validation else valid
     else:
