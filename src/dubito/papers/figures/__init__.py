@@ -31,7 +31,9 @@ FIGURES: dict[str, str] = {
     **{f"lukasik2020.figure{n}": "sweeps" for n in (2, 6)},
     **{f"lukasik2020.figure{n}": "histograms" for n in (3, 7)},
     **{f"lukasik2020.figure{n}": "projections" for n in (4, 8, 9)},
+    "tanno2019.figure1": "schematic",
     **{f"tanno2019.figure{n}": "matrices" for n in (2, 4)},
+    "tanno2019.figure5": "rounds",
     **{f"tanno2019.figure{n}": "skills" for n in (3, 6, 9, 10, 11)},
     "tanno2019.figure8": "annotators",
 }
@@ -42,6 +44,7 @@ DRAWINGS = (
     "englesson2023.figure2",
     "lukasik2020.figure1",
     "lukasik2020.figure5",
+    "tanno2019.figure1",
     "tanno2019.figure8",
 )
 
