@@ -111,6 +111,7 @@ def test_streams_and_processes_give_the_same_table(tiny_data, tmp_path):
         assert metrics["test_log_likelihood"] == pytest.approx(other[name]["test_log_likelihood"], rel=1e-3)
 
 
+@pytest.mark.nightly
 def test_a_search_chooses_by_noisy_validation(tiny_data, tmp_path):
     said: list[str] = []
     job = Job(NAME, "smoke", None, ["gce"], ["noise=asymmetric", "rate=0.1"], tmp_path)

@@ -116,7 +116,7 @@ def _on_streams(configs: Sequence[Config], out: Path, root: str | None, device: 
 
 
 def _with_first_stage(configs: Sequence[Config], known: Sequence[Result]) -> list[Config]:
-    """The runs that streams can train: of corrections those whose matrix plain training on the same labels gives."""
+    """Without corrections, but those whose matrix plain training on the same labels has estimated or will."""
     from .stacked import place
 
     there = {place(c) for c in configs if c.method == "ce"}

@@ -102,9 +102,10 @@ def sweep(
     (folder / ".runs").mkdir(parents=True, exist_ok=True)
     if workers < 1:
         raise DubitoError("a sweep needs a worker", got=workers)
+    open_runs = [c for c in wanted if not path_of(folder, c).is_file()]
     driver = _Driver(wanted, folder, run, options or {})
     try:
-        driver.watch(min(workers, len(wanted)), progress)
+        driver.watch(min(workers, len(open_runs)), progress)
     finally:
         driver.stop()
     found = report(wanted, folder)
@@ -213,7 +214,8 @@ def _plain_runner(workers: int) -> Runner:
 
     from . import runner
 
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    share = (os.cpu_count() or 1) // workers
+    torch.set_num_threads(max(1, min(share, torch.get_num_threads())))
     return runner.run
 
 
