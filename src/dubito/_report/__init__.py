@@ -129,7 +129,7 @@ def _suspicions(some: Sequence[Suspicion]) -> list[dict[str, Any]]:
             "rank": rank,
             "s": s,
             "picture": None if s.thumbnail is None else data_uri(s.thumbnail, f"suspicion {rank}"),
-            "why": [(name, f"{value:+.1f}") for name, value in s.why.items()],
+            "why": [(name, f"{round(value, 1) + 0.0:+.1f}") for name, value in s.why.items()],
         }
         for rank, s in enumerate(some, 1)
     ]
