@@ -5,7 +5,8 @@
 
 Every contestant trains the same network on the same tensors with the same optimiser for the same number of epochs,
 shuffled every epoch, with batches gathered from memory. The loop by hand does nothing else: no checks, no
-checkpoints. Contestants take turns, and medians over the turns are compared. Each measurement is appended to
+checkpoints; it has torch's default Adam and, as a second contestant, the fused one that `optim.adam` uses.
+Contestants take turns, and medians over the turns are compared. Each measurement is appended to
 results/benchmarks/loop.jsonl. Peers are installed beside us (skorch, lightning).
 """
 
@@ -22,6 +23,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -83,9 +85,11 @@ def ours(model: Model, x: Tensor, y: Tensor, batch: int, epochs: int) -> nn.Modu
     ).model
 
 
-def by_hand(model: Model, x: Tensor, y: Tensor, batch: int, epochs: int) -> nn.Module:
+def by_hand(
+    model: Model, x: Tensor, y: Tensor, batch: int, epochs: int, fused: bool | None = None
+) -> nn.Module:
     net = Plain(model)
-    opt = torch.optim.Adam(net.parameters(), lr=LR, eps=EPS)
+    opt = torch.optim.Adam(net.parameters(), lr=LR, eps=EPS, fused=fused)
     net.train()
     for _ in range(epochs):
         for rows in torch.randperm(len(x)).split(batch):
@@ -212,7 +216,11 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     for name in options.networks:
         if options.kind == "hand":
-            contestants: dict[str, Contestant] = {"ours": ours, "by hand": by_hand}
+            contestants: dict[str, Contestant] = {
+                "ours": ours,
+                "by hand": by_hand,
+                "by hand, fused": partial(by_hand, fused=True),
+            }
             base = "by hand"
         else:
             contestants = {"ours": ours, "skorch": with_skorch, "lightning": with_lightning}
