@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dubito.errors import DubitoError
-from dubito.papers import PAPERS, Config, items, run_id, stacked
+from dubito.papers import PAPERS, Config, items, prepare, run_id, stacked
 from dubito.papers.prepare import method_of, parts
 from dubito.papers.results import path_of, read
 from dubito.papers.runner import folder_of, invertible, noise_rate, run
@@ -137,6 +137,15 @@ def test_stacked_runs_equal_plain_ones(method, tiny_data):
         alone = run(one, root=tiny_data, device="cpu").metrics
         for name in ("test_log_likelihood", "validation_log_likelihood"):
             assert together[one.seed].metrics[name] == pytest.approx(alone[name], rel=1e-4)
+
+
+@pytest.mark.paper("collier2020 fig. 1")
+def test_samples_differ_between_training_and_prediction():
+    config = first("collier2020", "figure1", "mnist", method="het-tau", samples=1)
+    model = prepare.model(config, (1, 28, 28), 10)
+    assert (model.train().samples, model.eval().samples) == (1, 8)
+    log_p = model(torch.rand(2, 1, 28, 28, generator=torch.Generator().manual_seed(0)))
+    assert torch.allclose(log_p.exp().sum(-1), torch.ones(2), atol=1e-5)
 
 
 def test_noise_rate_is_the_realised_one(tiny_data):
