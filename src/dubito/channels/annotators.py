@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -58,6 +60,7 @@ class AnnotatorConfusion(Channel):
         super().__init__()
         check_sizes(num_annotators=num_annotators, num_classes=num_classes)
         self.num_annotators, self.num_classes, self.sparse = num_annotators, num_classes, sparse
+        self._made: tuple[Tensor, Tensor] | None = None
         first = start(num_classes, init, diagonal).to(torch.get_default_dtype())
         if first.dim() > 3 or (first.dim() == 3 and first.shape[0] not in (1, num_annotators)):
             raise DubitoError(
@@ -69,6 +72,8 @@ class AnnotatorConfusion(Channel):
         """Log of A for the given annotators ``(...)`` -> ``(..., K, K)``; for all of them when None."""
         if annotators is None:
             return log_rows(at_least_float32(self.weight))
+        if self._made is not None and self._made[0] is annotators:
+            return self._made[1]
         check_annotators(annotators, self.num_annotators)
         if self.sparse:
             rows: Tensor = _SparseRows.apply(self.weight, annotators)  # type: ignore[no-untyped-call]
@@ -77,6 +82,15 @@ class AnnotatorConfusion(Channel):
         if self.num_annotators <= annotators.numel():
             return _rows(self.log_matrices(), annotators)
         return log_rows(at_least_float32(_rows(self.weight, annotators)))
+
+    @contextmanager
+    def sharing(self, annotators: Tensor) -> Iterator[None]:
+        """Within, the matrices of these annotators are made once, for the loss and for its penalty."""
+        self._made = annotators, self.log_matrices(annotators)
+        try:
+            yield
+        finally:
+            self._made = None
 
     def diagonals(self, annotators: Tensor | None = None) -> Tensor:
         """P(observed = c | true = c) of the given annotators, ``(..., K)``."""

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from .._batches import Batch
+from ..channels import AnnotatorConfusion
 from ..data import LabelledData
+from ..errors import DubitoError
 from .em import count_annotators, crowd_of
 from .plain import Draw, Plain, mean_of_given
 
@@ -36,13 +38,18 @@ class SparseAnnotators(Plain):
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """Mean over items of the sum over labels, plus the estimate of the penalty."""
-        total = mean_of_given(self.losses(self.model, batch, draw), batch)
-        if self.penalty is None or batch.annotators is None:
-            return total
-        # The labels of this process's share, over the share of all items that the whole step holds.
-        return total + self.penalty(
-            self.model.channel,
-            annotators=batch.annotators,
-            counts=self.counts,
-            fraction=batch.size / self.num_items,
-        )
+        channel = self.model.channel
+        if batch.annotators is None or not isinstance(channel, AnnotatorConfusion):
+            raise DubitoError(
+                "row-sparse training needs labels of annotators and a matrix for each",
+                got=type(channel).__name__,
+            )
+        with channel.sharing(batch.annotators):
+            total = mean_of_given(self.losses(self.model, batch, draw), batch)
+            if self.penalty is None:
+                return total
+            # The labels of this process's share, over the share of all items that the whole step holds.
+            fraction = batch.size / self.num_items
+            return total + self.penalty(
+                channel, annotators=batch.annotators, counts=self.counts, fraction=fraction
+            )
