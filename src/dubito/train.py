@@ -141,7 +141,8 @@ def fit(
     watch = Watch(opt, where, clip)
     run = Run(trained.model, trained)
     config = {k: v for k, v in options.items() if k not in _NOT_THE_RUN}
-    config |= {"model": str(model), "data": describe(data), "valid": describe(valid)}
+    if out is not None:
+        config |= {"model": str(model), "data": describe(data), "valid": describe(valid)}
 
     with ExitStack() as stack:
         stack.enter_context(deterministically(deterministic, where))
