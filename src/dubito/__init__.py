@@ -23,6 +23,7 @@ _HOME = {
     "logistic_normal_nll": "losses",
     "distillation": "losses",
     "expected_log_softmax": "links",
+    "expected_softmax_nll": "links",
     "Point": "heads",
     "Diagonal": "heads",
     "LowRank": "heads",
@@ -34,10 +35,12 @@ _HOME = {
     "fit": "train",
     "LabelledData": "data",
     "CrowdLabels": "crowd",
+    "audit": "_audit",
+    "report": "_report",
 }
 _MODULES = [
     *("losses", "targets", "links", "heads", "channels", "weights", "penalties"),
-    *("model", "train", "procedures", "optim", "methods", "evaluate", "compose"),
+    *("model", "train", "procedures", "optim", "methods", "evaluate", "compose", "uncertainty"),
     *("noise", "estimate", "metrics", "data", "backbones", "crowd", "integrals"),
     *("papers", "checkpoint", "runs", "verify", "testing", "errors"),
 ]

@@ -24,8 +24,11 @@ from . import runs as runs
 from . import targets as targets
 from . import testing as testing
 from . import train as train
+from . import uncertainty as uncertainty
 from . import verify as verify
 from . import weights as weights
+from ._audit import audit as audit
+from ._report import report as report
 from .channels import AnnotatorConfusion as AnnotatorConfusion
 from .channels import FixedTransition as FixedTransition
 from .channels import LearnedTransition as LearnedTransition
@@ -37,6 +40,7 @@ from .heads import LogisticNormal as LogisticNormal
 from .heads import LowRank as LowRank
 from .heads import Point as Point
 from .links import expected_log_softmax as expected_log_softmax
+from .links import expected_softmax_nll as expected_softmax_nll
 from .losses import bi_tempered as bi_tempered
 from .losses import bootstrap as bootstrap
 from .losses import distillation as distillation

@@ -13,16 +13,28 @@ from torch.nn import functional as F
 
 from ._tensors import at_least_float32, check_floating, checks_values
 from .errors import DubitoError
-from .integrals import BoundedTemperature, expected_log_softmax, sampled_log_softmax
+from .integrals import (
+    BoundedTemperature,
+    expected_log_sigmoid,
+    expected_log_softmax,
+    expected_sigmoid,
+    expected_softmax_nll,
+    predictive_variance,
+    sampled_log_softmax,
+)
 from .losses.bi_tempered import tempered_log_softmax, tempered_softmax
 
 __all__ = [
     "BoundedTemperature",
     "centred_log_softmax",
     "centred_logits",
+    "expected_log_sigmoid",
     "expected_log_softmax",
+    "expected_sigmoid",
+    "expected_softmax_nll",
     "log_softmax",
     "logistic_normal_log_softmax",
+    "predictive_variance",
     "sampled_log_softmax",
     "tempered_log_softmax",
     "tempered_softmax",
