@@ -110,7 +110,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if isinstance(y, CrowdLabels):
             X, crowd = validate_data(self, X, **self._reading), y
-        elif np.ndim(y) == 2 and np.shape(y)[1] > 1:
+        elif _is_table(y):
             X, crowd = (
                 validate_data(self, X, **self._reading),
                 CrowdLabels.from_dense(y, missing=self.missing),
@@ -241,7 +241,14 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return torch.from_numpy(np.arcsinh(X) if self.standardize and X.ndim == 2 else X)
 
 
+def _is_table(y: Any) -> bool:
+    """Whether y has a column per annotator."""
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    return len(shape) == 2 and shape[1] > 1
+
+
 def _one_annotator(y: Any) -> CrowdLabels:
+    """One label per example, all from the same annotator."""
     y = column_or_1d(y, warn=True)
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)

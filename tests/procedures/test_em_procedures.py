@@ -36,7 +36,7 @@ def linear(seed: int = 0) -> Model:
     return Model(nn.Identity(), heads.Point(K, K, generator=torch.Generator().manual_seed(seed)))
 
 
-def run(procedure, data, *, epochs=4, lr=0.02, **options):
+def run(procedure, data, *, epochs=4, lr=0.02, out=None, **options):
     return fit(
         linear(),
         data,
@@ -44,6 +44,7 @@ def run(procedure, data, *, epochs=4, lr=0.02, **options):
         epochs=epochs,
         batch_size=16,
         optimizer=partial(optim.adam, lr=lr),
+        out=out,
         device="cpu",
         progress=False,
     )
@@ -150,7 +151,7 @@ def test_one_label_per_item_is_enough_for_predictions_to_teach_matrices(procedur
     assert found.matrices.diagonal(dim1=1, dim2=2).mean() == pytest.approx(0.7, abs=0.12)
 
 
-def test_posteriors_are_part_of_the_checkpoint(tmp_path):
+def test_posteriors_are_part_of_the_checkpoint():
     data = crowd_data()
     options = {"epochs": 6, "rounds": 3}
     whole = run(ModelBootstrappedEM, data, **options).procedure
@@ -159,6 +160,26 @@ def test_posteriors_are_part_of_the_checkpoint(tmp_path):
     fresh.load_state_dict(whole.state_dict())
     assert torch.equal(fresh.posteriors, whole.posteriors)
     assert torch.equal(fresh.matrices, whole.matrices)
+
+
+@pytest.mark.parametrize("procedure", [GeneralisedEM, CrossFittedEM])
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, procedure):
+    data, options = crowd_data(), {"epochs": 6, "rounds": 3}
+    whole = run(procedure, data, **options, out=tmp_path / "whole").procedure
+    begin_epoch = procedure.begin_epoch
+
+    def stopping(self, epoch, data):
+        if epoch == 5:
+            raise InterruptedError
+        begin_epoch(self, epoch, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(procedure, "begin_epoch", stopping)
+        with pytest.raises(InterruptedError):
+            run(procedure, data, **options, out=tmp_path / "cut")
+    other = run(procedure, data, **options, out=tmp_path / "cut").procedure
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
 
 
 def test_items_without_labels_teach_nothing():
