@@ -79,29 +79,23 @@ class Hierarchical:
         cells = Cells.of(layout, counts, n)
         easiness, ability, B, penalty = rasch(layout, counts, last, 1.0)
         new = {"easiness": easiness, "ability": ability, "pattern": B, "penalty": n.new_tensor(penalty)}
-        if last is None:
-            new["strength"] = n.new_full((layout.num_classes,), self.strength)
-            value = self._evidence(cells, new)
-        else:
-            old = last.hyper
-            new["strength"] = old["strength"]
-            before, value = (self._evidence(cells, h) for h in (old, new))
-            if value < before:
-                new, value = old, before
-        new, value = self._strengthen(cells, new, value)
-        return self._posterior(layout, counts, n, new, value)
+        new["strength"] = n.new_full((layout.num_classes,), self.strength)
+        tried = [] if last is None else [last.hyper]
+        if last is not None:
+            new["strength"] = last.hyper["strength"]
+        for s in self._steps(cells, new):
+            tried.append({**new, "strength": s.clamp(0.05, 1e4)})
+        hyper, value = self._best(cells, tried)
+        return self._posterior(layout, counts, n, hyper, value)
 
-    def _strengthen(
-        self, cells: Cells, hyper: dict[str, Tensor], value: float
-    ) -> tuple[dict[str, Tensor], float]:
-        """Better strengths: a Newton step in log s, or Minka's fixed point where that does not pay."""
-        newton, fixed_point = self._steps(cells, hyper)
-        for s in (newton, fixed_point):
-            tried = {**hyper, "strength": s.clamp(0.05, 1e4)}
-            found = self._evidence(cells, tried)
+    def _best(self, cells: Cells, tried: list[dict[str, Tensor]]) -> tuple[dict[str, Tensor], float]:
+        """The first proposal that is no worse than where we stand (the first of the list), else that."""
+        stand, value = tried[0], self._evidence(cells, tried[0])
+        for hyper in tried[1:]:
+            found = self._evidence(cells, hyper)
             if found >= value:
-                return tried, found
-        return hyper, value
+                return hyper, found
+        return stand, value
 
     def _evidence(self, cells: Cells, hyper: dict[str, Tensor]) -> float:
         """Log probability of the expected counts with the matrices integrated out, and of the priors."""
@@ -111,8 +105,8 @@ class Hierarchical:
         inner = torch.lgamma(cells.counts + alpha) - torch.lgamma(alpha)
         return float(rows.sum() + inner.sum() + (s.log() - self.rate * s).sum() + hyper["penalty"])
 
-    def _steps(self, cells: Cells, hyper: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Two proposals for s, from the first and second derivative of the evidence by log s."""
+    def _steps(self, cells: Cells, hyper: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Proposals for s, boldest first: a Newton step in log s, Minka's fixed point, no change."""
         s = hyper["strength"]
         alpha = cells.alpha(hyper)
         post, total = cells.counts + alpha, cells.n + s
@@ -126,7 +120,7 @@ class Hierarchical:
         bend = over_cells(alpha.square() * (trigamma(post) - trigamma(alpha)))
         bend = bend - s.square() * (trigamma(total) - trigamma(s)).sum(0) + up - down - self.rate * s
         step = torch.where(bend < 0, -slope / bend, slope.sign()).clamp(-2.0, 2.0)
-        return s * step.exp(), s * (up + 1.0) / (down + self.rate * s)
+        return s * step.exp(), s * (up + 1.0) / (down + self.rate * s), s
 
     def _posterior(
         self, layout: Layout, counts: Tensor, n: Tensor, hyper: dict[str, Tensor], evidence: float

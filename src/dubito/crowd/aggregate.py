@@ -39,7 +39,7 @@ def aggregate(
     gold: Any = None,
     start: Aggregate | None = None,
     iterations: int = 200,
-    tolerance: float = 1e-6,
+    tolerance: float = 3e-6,
     seed: int = 0,
     dtype: torch.dtype | None = None,
     distributed: bool = False,
@@ -110,7 +110,7 @@ def aggregate(
 
 
 def update(
-    previous: Aggregate, crowd: CrowdLabels, *, iterations: int = 20, tolerance: float = 1e-6
+    previous: Aggregate, crowd: CrowdLabels, *, iterations: int = 20, tolerance: float = 3e-6
 ) -> Aggregate:
     """Take in labels that were appended to the crowd, at a cost that follows the new labels.
 
