@@ -22,7 +22,7 @@ from torch import Tensor
 
 from .gumbel_normal import ROOT_C
 from .quadrature import spread_points
-from .rows import Rows, make_rows
+from .rows import Rows, line_ratio, make_rows
 from .table import X_MAX, lookup, rough
 
 _LEVELS = (-80.0, -30.0, -12.0, -5.0, -2.0, -0.7, -0.2, -0.03, -1e-3, -1e-6, -1e-10, -1e-15)
@@ -67,7 +67,9 @@ def _evaluate(rows: Rows, panels: Panels) -> _Values:
     m = m + m_x * (x - X_MAX).clamp(min=0.0)
     log_rate = m + (-m_x).clamp(min=1e-30).log() - part.width.log().unsqueeze(-1)
     log_weight = panels.length.log()[:, None] + weights.log()
-    return _Values(x, log_rate, m_v / m_x.clamp(max=-1e-30), -m.exp().sum(1), log_weight)
+    tail = line_ratio(x, *(column.unsqueeze(-1) for column in (part.cos, part.sin, part.turn)))
+    in_v = torch.where(x > X_MAX, tail, m_v / m_x.clamp(max=-1e-30))
+    return _Values(x, log_rate, in_v, -m.exp().sum(1), log_weight)
 
 
 def _mass(rows: Rows, panels: Panels) -> Tensor:

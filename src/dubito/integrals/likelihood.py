@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .gumbel_normal import EULER, ROOT_C, deep, far
-from .rows import Rows
+from .rows import Rows, line_ratio
 from .search import Support
 from .table import DEEP, FAR, X_MAX, lookup
 
@@ -112,6 +112,10 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, gradients: bo
     parts = [log_f, log_f * m_x, log_f * m_v]
     too_far = (own[1] < FAR) & _bent(rows, own[0])
     log_slope, ratio = own[1] + (-own[2]).clamp(min=_TINY).log(), own[3] / own[2].clamp(max=-_TINY)
+    tail = line_ratio(
+        own[0], *(rows.of_target(part.unsqueeze(-1)) for part in (rows.cos, rows.sin, rows.turn))
+    )
+    ratio = torch.where(own[0] > X_MAX, tail, ratio)
     if exact:
         parts = _replace_deep(rows, x, m > DEEP, parts)
         log_slope, ratio = _replace_far(rows, own[0], own[1] > DEEP, too_far, log_slope, ratio)

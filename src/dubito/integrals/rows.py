@@ -34,6 +34,11 @@ class Rows(NamedTuple):
         return values.gather(1, index).squeeze(1)
 
 
+def line_ratio(x: Tensor, cos: Tensor, sin: Tensor, turn: Tensor) -> Tensor:
+    """(dM/dv) / (dM/dx) in the Gumbel's own tail, where M = -(x + ...) sqrt(c)/sin + (sqrt(c) cos/sin)^2 / 2."""
+    return (ROOT_C / sin - x) * cos / (sin * turn)
+
+
 def make_rows(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> Rows:
     """Standardise rows: mean and scale (B, K), temperature (B, 1), target (B,). No width may be 0."""
     target = target.unsqueeze(-1)

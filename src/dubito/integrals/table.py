@@ -1,10 +1,10 @@
 """A table of M(x, alpha) = log(-log F): a small polynomial in each of a few thousand cells.
 
-Cells are equal steps of sign(x) log(1 + |x|/2) and of log(1 + alpha/0.15); within a cell M is a polynomial of total
-degree 5 (4 in float32) in the offsets (u, v) from its centre, in cell units. The first row of cells is centred on alpha = 0 and has no terms
-in v and v^2, since M = M_normal + O(alpha^3); the last is centred on pi/2 and even in v, since M depends on the
-square of the scale. Otherwise the derivative in alpha would lose its relative precision there.
-Built once per process in a fraction of a second; nothing is stored on disk.
+Cells are equal steps of sign(x) log(1 + |x|/2) and of a function of alpha that is steep at both ends. Within a cell M
+is a polynomial of total degree 5 (4 in float32) in the offsets (u, v) from its centre, in cell units. The first row of
+cells is centred on alpha = 0 and has no terms in v and v^2, since M = M_normal + O(alpha^3); the last is centred on
+pi/2 and even in v, since M depends on the square of the scale. Otherwise the derivative in alpha would lose its
+relative precision there. Built once per process in half a second; nothing is stored on disk.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from torch import Tensor
 from .gumbel_normal import log_minus_log_cdf
 
 X_MIN, X_MAX = -16.0, 36.0
-STRETCH, TURN = 2.0, 0.15
-LEFT, ANGLES = 100, 64  # cells left of 0, and in alpha
+STRETCH, TURN, UPTURN = 2.0, 0.15, 0.6
+LEFT, ANGLES = 100, 80  # cells left of 0, and in alpha
 STEP = math.log1p(-X_MIN / STRETCH) / LEFT
 RIGHT = math.ceil(math.log1p(X_MAX / STRETCH) / STEP)
-STEP_ANGLE = math.log1p(math.pi / 2 / TURN) / ANGLES
-DEEP, FAR = 4.8, -60.0  # outside of which the table is not trusted: log F < -121, or 1 - F < 1e-26
+STEP_ANGLE = (math.log1p(math.pi / 2 / TURN) + math.log1p(math.pi / 2 / UPTURN)) / ANGLES
+DEEP, FAR = 4.8, -40.0  # outside of which the table is not trusted: log F < -121, or 1 - F < 4e-18
 _POINTS = 7  # samples per cell and axis
 _PANELS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.9, 1.3, math.pi / 2)
-_PER_PANEL = 13  # in each panel of angles, M is interpolated through so many exact values
+_CELLS_PER_PANEL = 9
+_PER_PANEL = 13  # exact values per panel (of angles, or of some cells in x) that M is interpolated through
 
 
 class Table(NamedTuple):
@@ -82,34 +83,59 @@ def _chebyshev(n: int) -> Tensor:
     return ((torch.arange(n, dtype=torch.float64) + 0.5) * (math.pi / n)).cos()
 
 
+def _x_edges() -> Tensor:
+    steps = STEP * torch.arange(-LEFT, RIGHT + 1, dtype=torch.float64)
+    return STRETCH * torch.expm1(steps.abs()).copysign(steps)
+
+
 def _x_cells() -> tuple[Tensor, Tensor]:
     """Centres and half-widths of the cells in x."""
-    steps = STEP * torch.arange(-LEFT, RIGHT + 1, dtype=torch.float64)
-    edges = STRETCH * torch.expm1(steps.abs()).copysign(steps)
+    edges = _x_edges()
     return (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+
+
+def _angle_steps(alpha: Tensor) -> Tensor:
+    """A rising function of the angle whose whole numbers are the edges of the cells: close at both ends."""
+    first, last = torch.log1p(alpha * (1 / TURN)), torch.log1p((math.pi / 2 - alpha) * (1 / UPTURN))
+    return (first - last + math.log1p(math.pi / 2 / UPTURN)) * (1 / STEP_ANGLE)
 
 
 def _angle_cells() -> tuple[Tensor, Tensor]:
     """Centres and half-widths of the cells in alpha; the first is centred on 0, the last on pi/2."""
-    edges = TURN * torch.expm1(STEP_ANGLE * torch.arange(ANGLES + 1, dtype=torch.float64))
+    steps = torch.arange(ANGLES + 1, dtype=torch.float64)
+    low, high = torch.zeros_like(steps), torch.full_like(steps, math.pi / 2)
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = _angle_steps(middle) < steps
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    edges = (low + high) / 2
+    edges[0], edges[-1] = 0.0, math.pi / 2
     centre, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
     centre[0], centre[-1] = 0.0, math.pi / 2
     return centre, half
 
 
 def _sample(x: Tensor, alpha: Tensor) -> Tensor:
-    """M at every pair, (len(x), len(alpha)): exact on a few angles, interpolated (to 1e-12) on the others."""
-    out = torch.empty(len(x), len(alpha), dtype=x.dtype)
+    """M at every pair, (len(x), len(alpha)): exact on few points, interpolated (to 1e-11) on the others."""
+    edges = _x_edges()[::_CELLS_PER_PANEL]
+    x_panels = torch.cat([edges, _x_edges()[-1:]]).unique()
+    from_x, to_x = _panels(x_panels, x)
+    from_alpha, to_alpha = _panels(torch.tensor(_PANELS, dtype=x.dtype), alpha)
+    exact = log_minus_log_cdf(
+        from_x.repeat_interleave(len(from_alpha)), from_alpha.repeat(len(from_x))
+    ).reshape(len(from_x), len(from_alpha))
+    return to_x @ exact @ to_alpha.T
+
+
+def _panels(edges: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Chebyshev nodes of all panels, and the matrix that interpolates from them to the points `at`."""
     nodes = _chebyshev(_PER_PANEL)
-    for low, high in zip(_PANELS[:-1], _PANELS[1:]):
-        middle, half = (low + high) / 2, (high - low) / 2
-        angles = middle + half * nodes
-        exact = log_minus_log_cdf(x.repeat_interleave(_PER_PANEL), angles.repeat(len(x))).reshape(
-            len(x), _PER_PANEL
-        )
-        inside = (alpha >= low) & (alpha < high)
-        out[:, inside] = exact @ _barycentric(nodes, (alpha[inside] - middle) / half).T
-    return out
+    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    matrix = torch.zeros(len(at), len(middle), _PER_PANEL, dtype=at.dtype)
+    panel = (torch.searchsorted(edges, at, right=True) - 1).clamp(0, len(middle) - 1)
+    rows = torch.arange(len(at))
+    matrix[rows, panel] = _barycentric(nodes, (at - middle[panel]) / half[panel])
+    return (middle[:, None] + half[:, None] * nodes).flatten(), matrix.flatten(1)
 
 
 def _barycentric(nodes: Tensor, at: Tensor) -> Tensor:
@@ -117,7 +143,8 @@ def _barycentric(nodes: Tensor, at: Tensor) -> Tensor:
     n = len(nodes)
     k = torch.arange(n, dtype=torch.float64)
     weights = (1 - 2 * (k % 2)) * ((k + 0.5) * (math.pi / n)).sin()
-    terms = weights / (at[:, None] - nodes)
+    distance = at[:, None] - nodes
+    terms = weights / torch.where(distance == 0, 1e-16, distance)
     return terms / terms.sum(-1, keepdim=True)
 
 
@@ -134,9 +161,7 @@ def table(device: torch.device, dtype: torch.dtype) -> Table:
 
 def angle_cell(tab: Table, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The cell of an angle (int64), the offset v within it, and the inverse half-width of the cell."""
-    cell = (
-        (torch.log1p(alpha * (1 / TURN)) * (1 / STEP_ANGLE)).floor().clamp(0, ANGLES - 1).long().clamp(min=0)
-    )
+    cell = _angle_steps(alpha).floor().clamp(0, ANGLES - 1).long().clamp(min=0)
     turn = tab.turn[cell]
     return cell, (alpha - tab.angle[cell]) * turn, turn
 

@@ -76,7 +76,7 @@ def _values(
 
 
 @triton.jit
-def _over_classes(k, keep, width, x, m, m_x, m_v, target):
+def _over_classes(k, keep, width, cos, sin, turn, x, m, m_x, m_v, target):
     """Sums over the classes of a chunk, (1, nodes): log-integrand, rivals' rate, and the target's M and ratio."""
     log_f = tl.where(keep, -tl.exp(m), 0.0)
     mine = k == target
@@ -85,7 +85,8 @@ def _over_classes(k, keep, width, x, m, m_x, m_v, target):
     terms = tl.sum(log_f + own, 0, keep_dims=True)
     rate = tl.sum(tl.where(mine, 0.0, log_f * m_x / width), 0, keep_dims=True)
     own_m = tl.sum(tl.where(mine, line, 0.0), 0, keep_dims=True)
-    ratio = tl.sum(tl.where(mine, m_v / tl.minimum(m_x, -1e-30), 0.0), 0, keep_dims=True)
+    slant = tl.where(x > X_MAX, (ROOT_C / sin - x) * cos / (sin * turn), m_v / tl.minimum(m_x, -1e-30))
+    ratio = tl.sum(tl.where(mine, slant, 0.0), 0, keep_dims=True)
     bottom = tl.max(tl.where(keep, m, -1e30), 0, keep_dims=True)
     return terms, rate, own_m, ratio, bottom
 
@@ -177,7 +178,9 @@ def _kernel(
         k, keep, width, cos, sin, turn, x, m, m_x, m_v = _values(
             mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, 0, classes, shift, gumbel, t, BLOCK_K
         )
-        terms, rate, own_m, ratio, bottom = _over_classes(k, keep, width, x, m, m_x, m_v, target)
+        terms, rate, own_m, ratio, bottom = _over_classes(
+            k, keep, width, cos, sin, turn, x, m, m_x, m_v, target
+        )
     else:
         terms = tl.zeros([1, NODES], tl.float32)
         rate = tl.zeros([1, NODES], tl.float32)
@@ -200,7 +203,7 @@ def _kernel(
                 BLOCK_K,
             )
             more, more_rate, more_m, more_ratio, deeper = _over_classes(
-                k, keep, width, x, m, m_x, m_v, target
+                k, keep, width, cos, sin, turn, x, m, m_x, m_v, target
             )
             terms += more
             rate += more_rate

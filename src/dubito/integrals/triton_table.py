@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import torch
@@ -19,6 +20,8 @@ _SIZE = tl.constexpr((_table.LEFT + _table.RIGHT) * _table.ANGLES)
 X_MIN, X_MAX = tl.constexpr(_table.X_MIN), tl.constexpr(_table.X_MAX)
 _PER_STRETCH, _PER_STEP = tl.constexpr(1 / _table.STRETCH), tl.constexpr(1 / _table.STEP)
 _PER_TURN, _PER_ANGLE = tl.constexpr(1 / _table.TURN), tl.constexpr(1 / _table.STEP_ANGLE)
+_PER_UPTURN = tl.constexpr(1 / _table.UPTURN)
+_FIRST_STEP = tl.constexpr(math.log1p(math.pi / 2 / _table.UPTURN))
 
 
 @triton.jit
@@ -48,7 +51,9 @@ def class_columns(mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gu
     scale = tl.load(scale_ptr + at, mask=keep, other=1.0).to(tl.float32)
     width = tl.sqrt(scale * scale + gumbel * gumbel)
     alpha = angle(scale, gumbel)
-    cell = tl.floor(tl.log(1.0 + alpha * _PER_TURN) * _PER_ANGLE).to(tl.int32)
+    rest = 1.0 + (1.5707963267948966 - alpha) * _PER_UPTURN
+    steps = tl.log(1.0 + alpha * _PER_TURN) - tl.log(rest) + _FIRST_STEP
+    cell = tl.floor(steps * _PER_ANGLE).to(tl.int32)
     cell = tl.minimum(tl.maximum(cell, 0), _ANGLES - 1)
     turn = tl.load(angle_ptr + _ANGLES + cell)
     offset = (alpha - tl.load(angle_ptr + cell)) * turn
