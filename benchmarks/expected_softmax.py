@@ -2,9 +2,9 @@
 
     python benchmarks/expected_softmax.py --out results/expected_softmax.jsonl
 
-One line of JSON per figure, a table at the end. The work is forward + backward of the mean NLL, inputs ready; times are
-medians of alternated runs, on a GPU between CUDA events over rotated inputs. Errors are against the float64 quadrature
-at a tolerance of 1e-9, which the tests hold against independent code and mpmath.
+One line of JSON per figure, a table at the end. The work is forward + backward of the mean NLL, inputs ready;
+times are medians of alternated runs, on a GPU between CUDA events over rotated inputs. Errors are against the
+float64 quadrature at a tolerance of 1e-9, which the tests hold against independent code and mpmath.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def timed(work: Work, batch: Batch) -> float:
 def medians(works: dict[str, Work], batches: list[Batch], budget_s: float) -> dict[str, tuple[float, float]]:
     """Median and spread (half the interquartile range) of alternated runs; the first of each warms up."""
     times: dict[str, list[float]] = {name: [] for name in works}
-    for name, work in works.items():
+    for work in works.values():
         for batch in batches[:2]:
             timed(work, batch)
     begin, turn = time.perf_counter(), 0

@@ -1,9 +1,9 @@
 """The expected softmax of a Gaussian latent: exact, quasi-random or sampled.
 
 `expected_softmax_nll` is the likelihood of an observed class, `expected_log_softmax` all classes at once, and
-`sampled_log_softmax` their pure sampled core. A table of the distribution of a Gaussian plus a Gumbel variable
-(`table`, from `gumbel_normal`) carries the quadrature: `search` finds where the integrand lives, `likelihood` sums
-it, `quadrature` sees to the tolerance.
+`sampled_log_softmax` their pure sampled core. A table of the distribution of a Gaussian plus a Gumbel
+variable (`table`, from `gumbel_normal`) carries the quadrature: `search` finds where the integrand lives,
+`likelihood` sums it, `quadrature` sees to the tolerance.
 """
 
 from __future__ import annotations

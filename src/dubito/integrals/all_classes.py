@@ -4,12 +4,13 @@ With G = sum_k log F_k and r_k = d log F_k / dt,
 
     p_c = integral of exp(G(t)) r_c(t) dt,      sum_c p_c = exp(G(right)) - exp(G(left)) over any panel.
 
-The right-hand side is known exactly, all integrands are positive, and a feature of one class shows in the sum: each
-panel knows its error. Panels that miss are halved. Tails are covered down to exp(-80), so that small probabilities
-keep some relative precision, but the promise is absolute.
+The right-hand side is known exactly, all integrands are positive, and a feature of one class shows in the
+sum: each panel knows its error. Panels that miss are halved. Tails are covered down to exp(-80), so that
+small probabilities keep some relative precision, but the promise is absolute.
 
-For a loss with d loss / d log p_c = g_c and q_cn the share of node n in p_c, integration by parts leaves first
-derivatives only:   d loss / d theta_k = sum_n d log F_k / d theta_k ( sum_c g_c q_cn - g_k q_kn R_n / r_kn ).
+For a loss with d loss / d log p_c = g_c and q_cn the share of node n in p_c, integration by parts leaves
+first derivatives only:   d loss / d theta_k = sum_n d log F_k / d theta_k ( sum_c g_c q_cn - g_k q_kn R_n /
+r_kn ).
 """
 
 from __future__ import annotations
@@ -155,6 +156,7 @@ class AllClasses(torch.autograd.Function):
     def forward(
         ctx: Any, mean: Tensor, scale: Tensor, temperature: Tensor, tol: float
     ) -> tuple[Tensor, Tensor]:
+        """Place the panels, then sum."""
         inputs = tuple(x.double() for x in (mean, scale, temperature))
         rows = _as_rows(*inputs)
         panels, error = refine(rows, tol)
@@ -171,6 +173,7 @@ class AllClasses(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        """The same nodes once more, for the derivatives."""
         mean, scale, temperature, log_p, *saved = ctx.saved_tensors
         rows, panels = _as_rows(mean, scale, temperature), Panels(*saved)
         sums = [torch.zeros_like(mean) for _ in range(3)]
@@ -214,8 +217,11 @@ def _scatter_logsumexp(total: Tensor, row: Tensor, terms: Tensor) -> Tensor:
 
 
 def all_classes(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) -> tuple[Tensor, Tensor]:
-    """Normalised log p (B, K) and the absolute error (B,) of the probabilities. Classes without any spread are ranked
-    exactly: the highest of them stands for all that tie with it, the lower ones have probability 0."""
+    """Normalised log p (B, K) and the absolute error (B,) of the probabilities.
+
+    Classes without any spread are ranked exactly: the highest of them stands for all that tie with it, the lower
+    ones have probability 0.
+    """
     points = (scale == 0) & (temperature == 0)
     if not bool(points.any()):
         return _normalised(mean, scale, temperature, tol)

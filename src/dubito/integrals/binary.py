@@ -35,7 +35,9 @@ def expected_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: float 
 
 
 def expected_log_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: float | Tensor = 1.0) -> Tensor:
-    """log E[ sigmoid((mean + scale e) / tau) ], precise where the probability is 1e-300; pass -mean for the other class.
+    """log E[ sigmoid((mean + scale e) / tau) ], precise where the probability is 1e-300.
+
+    The other class has -mean.
 
     Shapes and arguments: as for `expected_sigmoid`.
 
@@ -47,7 +49,7 @@ def expected_log_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: fl
         tensor([-5.9500e+01, -1.4437e-26])
     """
     tau = torch.as_tensor(temperature, device=mean.device)
-    shape = torch.broadcast_shapes(mean.shape, torch.as_tensor(scale).shape, tau.shape)  # type: ignore[no-untyped-call]
+    shape = torch.broadcast_shapes(mean.shape, torch.as_tensor(scale).shape, tau.shape)
     one = mean.expand(shape).unsqueeze(-1)
     latent = as_latent(
         one,
@@ -95,7 +97,8 @@ def _over_logistic(mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
 
 def _logistic_terms(nodes: Tensor, mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
     z = (mean.unsqueeze(-1) + tau.unsqueeze(-1) * nodes) / scale.unsqueeze(-1)
-    return torch.special.log_ndtr(z) + F.logsigmoid(nodes) + F.logsigmoid(-nodes)
+    log_cdf: Tensor = torch.special.log_ndtr(z)
+    return log_cdf + F.logsigmoid(nodes) + F.logsigmoid(-nodes)
 
 
 def _logistic_window(mean: Tensor, scale: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:

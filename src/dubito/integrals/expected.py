@@ -56,7 +56,7 @@ def expected_log_softmax(
         noise: distribution of e: "normal", "logistic" or "gumbel"; the last two by "mc" and "qmc".
         floor: probabilities below it are raised to it (parity with other code; kills their gradient).
         dim: the class axis.
-        report: called with a `Report` that says which method was taken, why, and its error (`reports.append`, say).
+        report: called with a `Report` (`reports.append`, say): which method was taken, why, and its error.
 
     Reference:
         collier2020 eq. 2, eq. 3, eq. 5, eq. 6, eq. 7

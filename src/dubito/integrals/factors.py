@@ -77,7 +77,7 @@ def _at_points(
     tol: float,
     gradients: bool,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """The exact integral at some points z (S, R): log p and error (S, B), gradients (S, B, ...) for all four inputs."""
+    """The exact integral at points z (S, R): log p and error (S, B), gradients (S, B, ...) for all four inputs."""
     count, shape = len(z), mean.shape
     shifted = mean + (factors @ z.T).movedim(-1, 0)
     answer, _ = solve(
@@ -100,7 +100,8 @@ def _relative_spread(log_ps: Tensor, log_p: Tensor) -> Tensor:
     """Standard error of log p from the replicates that the points are made of."""
     groups = log_ps.unflatten(0, (REPLICATES, -1))
     ratio = (torch.logsumexp(groups, 1) - math.log(groups.shape[1]) - log_p).exp()
-    return ratio.nan_to_num(0.0).std(0) / REPLICATES**0.5
+    spread: Tensor = ratio.nan_to_num(0.0).std(0)
+    return spread / math.sqrt(REPLICATES)
 
 
 def factor_points(count: int, rank: int, seed: int, like: Tensor) -> Tensor:
@@ -115,7 +116,7 @@ def factor_points(count: int, rank: int, seed: int, like: Tensor) -> Tensor:
 def factor_log_likelihood(
     latent: Latent, target: Tensor, tol: float, seed: int, count: int | None = None
 ) -> tuple[Tensor, Tensor, int]:
-    """log p of the target, its error, and the number of points, doubled until `tol` is met (or fixed by `count`)."""
+    """log p of the target, its error, and the number of points: doubled until `tol` is met, or `count`."""
     assert latent.factors is not None
     shape, classes = latent.mean.shape[:-1], latent.mean.shape[-1]
     flat = (

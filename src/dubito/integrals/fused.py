@@ -35,8 +35,9 @@ def quadrature(
     """log p, error, and gradients in mean, scale and temperature; rows with an infinite error need more."""
     from . import triton_quadrature
 
-    inputs = (x.contiguous() for x in (mean, scale, temperature))
-    return triton_quadrature.nll(*inputs, target.contiguous())
+    return triton_quadrature.nll(
+        mean.contiguous(), scale.contiguous(), temperature.contiguous(), target.contiguous()
+    )
 
 
 class QmcLikelihood(torch.autograd.Function):
@@ -49,8 +50,9 @@ class QmcLikelihood(torch.autograd.Function):
         """Value and, at no extra pass, gradients."""
         from . import triton_qmc
 
-        inputs = (x.contiguous() for x in (mean, scale, temperature))
-        log_p, *gradients = triton_qmc.nll(*inputs, target.contiguous(), bank)
+        log_p, *gradients = triton_qmc.nll(
+            mean.contiguous(), scale.contiguous(), temperature.contiguous(), target.contiguous(), bank
+        )
         ctx.save_for_backward(*gradients)
         ctx.dtypes = (mean.dtype, scale.dtype, temperature.dtype)
         return log_p
@@ -72,9 +74,9 @@ class QmcAllClasses(torch.autograd.Function):
         """Average the softmax over the bank."""
         from . import triton_qmc
 
-        inputs = [x.contiguous() for x in (mean, scale, temperature)]
-        log_p = triton_qmc.forward(*inputs, bank)
-        ctx.save_for_backward(*inputs, bank, log_p)
+        mean, scale, temperature = mean.contiguous(), scale.contiguous(), temperature.contiguous()
+        log_p = triton_qmc.forward(mean, scale, temperature, bank)
+        ctx.save_for_backward(mean, scale, temperature, bank, log_p)
         return log_p
 
     @staticmethod

@@ -1,14 +1,15 @@
 """The distribution of a Gaussian plus a scaled Gumbel variable, to full precision and at any depth.
 
-X = sigma e + tau g with e standard normal and g standard Gumbel has variance w^2 = sigma^2 + c tau^2, c = pi^2/6.
-Standardised, it depends on one angle: sigma / w = cos(alpha), sqrt(c) tau / w = sin(alpha), so that alpha = 0 is
-the normal and alpha = pi/2 the Gumbel distribution. With x = (X - E X) / w,
+X = sigma e + tau g with e standard normal and g standard Gumbel has variance w^2 = sigma^2 + c tau^2, c =
+pi^2/6. Standardised, it depends on one angle: sigma / w = cos(alpha), sqrt(c) tau / w = sin(alpha), so that
+alpha = 0 is the normal and alpha = pi/2 the Gumbel distribution. With x = (X - E X) / w,
 
     M(x, alpha) = log(-log P(x' <= x))
 
-is a line for the Gumbel, a parabola for the normal on the right, and grows like 2 log|x| on the left: it keeps
-relative precision in both tails. The integrands over e and over g are log-concave and smooth, so the trapezoid
-rule centred on their mode converges to rounding error. This is slow and exact; `table` makes it fast.
+is a line for the Gumbel, a parabola for the normal on the right, and grows like 2 log|x| on the left: it
+keeps relative precision in both tails. The integrands over e and over g are log-concave and smooth, so the
+trapezoid rule centred on their mode converges to rounding error. This is slow and exact; `table` makes it
+fast.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def _survival_over_gumbel(t: Tensor, sigma: Tensor, tau: Tensor) -> Tensor:
 
 def _upper_terms(g: Tensor, t: Tensor, sigma: Tensor, tau: Tensor) -> Tensor:
     z = (tau[:, None] * g - t[:, None]) / sigma[:, None]
-    return torch.special.log_ndtr(z) - g - (-g).exp()
+    log_cdf: Tensor = torch.special.log_ndtr(z)
+    return log_cdf - g - (-g).exp()
 
 
 def _upper_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,7 +143,8 @@ def _upper_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]
 
 def normal_hazard(z: Tensor) -> Tensor:
     """phi(z) / Phi(z), finite for any z."""
-    return (-z * z / 2 - torch.special.log_ndtr(z)).exp() / _ROOT_2PI
+    log_cdf: Tensor = torch.special.log_ndtr(z)
+    return (-z * z / 2 - log_cdf).exp() / _ROOT_2PI
 
 
 def lambert_w_exp(b: Tensor) -> Tensor:

@@ -1,17 +1,17 @@
 """log p_y = log of the integral of f_y(t) prod_{k != y} F_k(t), with its gradient and its error.
 
-Let v be the signed square root of the drop below the mode, so that the integrand is exp(-v^2) dt/dv. What the search
-knows (curvature at the mode; place, drop and slope at both ends) fixes a smooth approximate map
+Let v be the signed square root of the drop below the mode, so that the integrand is exp(-v^2) dt/dv. What the
+search knows (curvature at the mode; place, drop and slope at both ends) fixes a smooth approximate map
 
     t(v) = mode + v exp(q(v)),    q a polynomial of degree 4,
 
-under which the trapezoid rule in v converges with a dozen or two of nodes. The difference to every other node tells
-its error. Rows it does not suit (scales of very different size) go on to tanh-sinh nodes between the mode, the shoulders
-and the ends, doubled until the tolerance is met.
+under which the trapezoid rule in v converges with a dozen or two of nodes. The difference to every other node
+tells its error. Rows it does not suit (scales of very different size) go on to tanh-sinh nodes between the
+mode, the shoulders and the ends, doubled until the tolerance is met.
 
-Gradients need only first derivatives of log F_k: with r_k = d log F_k / dt, R = sum_{k != y} r_k and < > the average
-over nodes, d log p / d theta_k = < d log F_k / d theta_k > for a rival k, and, integrating by parts, for the target
-d log p / d theta_y = -< (R / r_y) d log F_y / d theta_y >.
+Gradients need only first derivatives of log F_k: with r_k = d log F_k / dt, R = sum_{k != y} r_k and < > the
+average over nodes, d log p / d theta_k = < d log F_k / d theta_k > for a rival k, and, integrating by parts,
+for the target d log p / d theta_y = -< (R / r_y) d log F_y / d theta_y >.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ _NOTHING = 1e-8  # gradients below this, relative to 1 / width, need not settle
 
 
 class Answer(NamedTuple):
-    """Per row: log p, its estimated error, whether the gradients have settled too, and d log p in mean, scale (B, K)
-    and temperature (B, 1)."""
+    """Per row: log p, its estimated error, whether the gradients have settled too, and the gradients.
+
+    d_mean and d_scale are (B, K), d_temperature (B, 1); the others (B,).
+    """
 
     log_p: Tensor
     error: Tensor
@@ -82,7 +84,7 @@ def laplace_nodes(support: Support, count: int) -> Nodes:
 
 
 def tanh_sinh_nodes(support: Support, shoulder: Tensor, count: int) -> Nodes:
-    """`count` + 1 nodes on each of four pieces (end, shoulder, mode, shoulder, end), thickening towards all five."""
+    """`count` + 1 nodes on each of four pieces (end, shoulder, mode, shoulder, end), thickening towards all."""
     k = torch.linspace(-3.2, 3.2, count + 1, dtype=shoulder.dtype, device=shoulder.device)
     g = math.pi * k.sinh()
     share = torch.sigmoid(g)
@@ -129,7 +131,7 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, gradients: bo
         error = torch.where(lost | nodes.spoilt, math.inf, error)
     if not gradients:
         return Answer(log_p, error, torch.ones_like(log_p, dtype=torch.bool), *(x.new_empty(0),) * 3)
-    # A second column of weights leaves out every other step: where it changes the gradients, they are not right yet.
+    # A second column of weights leaves out every other step: gradients that it changes are not right yet.
     coarse = weight.unflatten(-1, (-1, pieces)).clone()
     coarse[:, 1::2] = 0
     coarse = coarse.flatten(1)
@@ -207,7 +209,7 @@ def _to_table(slopes: list[Tensor], scale: Tensor, tau: Tensor, turn: Tensor) ->
 def _gradient(
     rows: Rows, x: Tensor, parts: list[Tensor], weight: Tensor, own_x: Tensor, ratio: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Average the derivatives of log F over the nodes; the target's by integration by parts. weight is (B, N, 2)."""
+    """Average the derivatives of log F over the nodes; the target's by integration by parts. Weights (B, N, 2)."""
     sums = [torch.bmm(part, weight) for part in (parts[1], parts[1] * x, parts[2])]
     width, turn, cos, sin = (part.unsqueeze(-1) for part in (rows.width, rows.turn, rows.cos, rows.sin))
     rivals = (1 / rows.width).scatter(1, rows.target, 0.0)

@@ -81,9 +81,10 @@ def expected_softmax_nll(
 
         p_y = integral of f_y(t) prod_{k != y} F_k(t) dt
 
-    with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. This integral is taken
-    by quadrature that follows its mode: no samples, no noise in the gradient, right where p is 1e-30, and at any
-    temperature down to 0, the multinomial probit. With factors it sits inside a quasi-random average over z.
+    with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. This integral is
+    taken by quadrature that follows its mode: no samples, no noise in the gradient, right where p is 1e-30, and
+    at any temperature down to 0, the multinomial probit. With factors it sits inside a quasi-random average
+    over z.
 
     Shapes: mean and scale (..., K), factors (..., K, R), target (...), temperature a number or (..., 1).
 
@@ -98,7 +99,7 @@ def expected_softmax_nll(
         tol: error of log p to reach (default 1e-7 in float64, 2e-5 in float32; 1e-3 with factors).
         noise: "normal"; "logistic" or "gumbel" with "mc" and "qmc".
         dim: the class axis. ignore_index, reduction: as in `torch.nn.functional.cross_entropy`.
-        report: called with a `Report` that says which method was taken, why, and its error (`reports.append`, say).
+        report: called with a `Report` (`reports.append`, say): which method was taken, why, and its error.
 
     Reference:
         collier2020 eq. 3, eq. 4, eq. 6, eq. 7
@@ -148,21 +149,21 @@ def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor
     method, reason = choose(options.method, latent, options.noise)
     if method == "quadrature":
         goal = options.tol if options.tol is not None else default_tolerance(latent.mean.dtype)
-        log_p, error, hard = log_likelihood(latent, target, goal)
+        log_p, off, hard = log_likelihood(latent, target, goal)
         points = quick_nodes(latent.mean.dtype)
         if options.estimate and bool(hard.any()):
             points, reason = MOST_NODES, f"{reason}; {int(hard.sum())} rows by the thorough rule"
-        return log_p, Report(method, reason, points, error, goal)
+        return log_p, Report(method, reason, points, off, goal)
     goal = options.tol if options.tol is not None else 1e-3
     if method == "qmc x quadrature":
-        log_p, error, points = factor_log_likelihood(latent, target, goal, options.seed)
-        return log_p, Report(method, reason, points, error, goal)
+        log_p, off, points = factor_log_likelihood(latent, target, goal, options.seed)
+        return log_p, Report(method, reason, points, off, goal)
     settings = (latent, options.samples, options.seed, options.noise)
     if method == "qmc" and latent.factors is None and ready(latent.mean) and fits(latent.mean.shape[-1]):
         log_p = _fused_qmc(latent, target, options)
     else:
         log_p = expect(by_qmc(*settings) if method == "qmc" else by_mc(*settings), target)
-    error = None
+    error: Tensor | None = None
     if options.estimate:
         error = expect(standard_error(method, *settings), target) / log_p.detach().exp()
     return log_p, Report(method, reason, options.samples, error, goal)
@@ -178,7 +179,7 @@ def _fused_qmc(latent: Latent, target: Tensor, options: _Options) -> Tensor:
         latent.scale.reshape(-1, classes),
         latent.temperature.reshape(-1, 1),
     )
-    log_p: Tensor = QmcLikelihood.apply(*flat, target.reshape(-1), bank)
+    log_p: Tensor = QmcLikelihood.apply(*flat, target.reshape(-1), bank)  # type: ignore[no-untyped-call]
     return log_p.reshape(target.shape)
 
 

@@ -101,7 +101,8 @@ def sobol_bank(
 def quantile(uniform: Tensor, kind: str) -> Tensor:
     """The standard normal, logistic or Gumbel value below which a share `uniform` lies."""
     if kind == "normal":
-        return torch.special.ndtri(uniform)
+        normal: Tensor = torch.special.ndtri(uniform)
+        return normal
     if kind == "logistic":
         return torch.logit(uniform)
     return -(-uniform.log()).log()

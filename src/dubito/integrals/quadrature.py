@@ -1,4 +1,5 @@
-"""log p_y for rows of independent classes, to a tolerance: a quick rule for all rows, a thorough one for the rest."""
+"""log p_y for rows of independent classes, to a tolerance: a quick rule for all rows, a thorough one for the
+rest."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ _ELEMENTS = 1 << 18  # rows x classes x nodes worked on at a time
 _POINT = 1e-5  # a class without any spread gets this share of the narrowest width in its row
 _LEVELS = (32, 64, 128, 256)  # nodes per piece of the thorough rule
 _SHOULDER = 2.0
+_UNDERFLOW = 1e-30
 _TABLE = 3e-9  # relative error of the table, found by comparison with full precision
 
 
@@ -39,15 +41,16 @@ def solve(
 ) -> tuple[Answer, Tensor]:
     """log p of the target, error and gradients; and which rows took the thorough rule.
 
-    mean, scale (B, K), temperature (B, 1), target (B,). Errors above `tol` mean that it was not reached. On a GPU the
-    quick rule is a fused kernel, which always brings the gradients.
+    mean, scale (B, K), temperature (B, 1), target (B,). Errors above `tol` mean that it was not reached. On a
+    GPU the quick rule is a fused kernel, which always brings the gradients.
     """
     if mean.numel() > 0 and fused.ready(mean, scale, temperature):
         log_p, error, *slopes = fused.quadrature(mean, scale, temperature, target)
         answer = Answer(log_p, error, error <= tol, *slopes)
         hard = ~answer.settled
         if bool(hard.any()):
-            rest = solve(*(x[hard].double() for x in (mean, scale, temperature)), target[hard], tol, True)[0]
+            m, s, tau, y = _pick(hard, mean, scale, temperature, target)
+            rest, _ = solve(m.double(), s.double(), tau.double(), y, tol, True)
             answer = _merge(answer, hard, _cast(rest, torch.float32))
         return answer, hard
     mean, scale, temperature = at_least_float32(mean), at_least_float32(scale), at_least_float32(temperature)
@@ -58,23 +61,31 @@ def solve(
     answer = _quick(mean, scale, temperature, target, tol, gradients)
     hard = ~_good(answer, tol) & ~lost
     if bool(hard.any()):
-        inputs = (x[hard] for x in (mean, scale, temperature, target))
-        answer = _merge(answer, hard, _thorough(*inputs, tol, gradients))
+        answer = _merge(
+            answer, hard, _thorough(*_pick(hard, mean, scale, temperature, target), tol, gradients)
+        )
     log_p = torch.where(lost, -math.inf, answer.log_p - ties.log())
     error = answer.error + _TABLE * (1 + answer.log_p.abs())
     answer = answer._replace(log_p=log_p, error=torch.where(lost, 0.0, error))
     if gradients:
         keep = ~lost.unsqueeze(-1)
         answer = answer._replace(
-            d_mean=torch.where(keep, answer.d_mean, 0.0),
+            d_mean=torch.where(keep & (answer.d_mean.abs() > _UNDERFLOW), answer.d_mean, 0.0),
             d_scale=torch.where(keep & ~points, answer.d_scale, 0.0),
             d_temperature=torch.where(keep, answer.d_temperature, 0.0),
         )
     return answer, hard
 
 
+def _pick(
+    index: Tensor, mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Some of the rows."""
+    return mean[index], scale[index], temperature[index], target[index]
+
+
 class Spread(NamedTuple):
-    """Which classes are points, the scales without any 0, the means, how many winners share, which rows are lost."""
+    """Which classes are points, the scales without any 0, the means, how many share a win, which rows are lost."""
 
     points: Tensor
     narrowed: Tensor
@@ -135,14 +146,12 @@ def _thorough(
     mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float, gradients: bool
 ) -> Answer:
     """Tanh-sinh nodes in float64, doubled until value and gradients stand still."""
-    dtype = mean.dtype
     size = max(1, _ELEMENTS // (mean.shape[-1] * 4 * _LEVELS[1]))
-    parts = []
-    for inputs in zip(*(x.split(size) for x in (mean, scale, temperature, target))):
-        parts.append(
-            _thorough_part(*(x if x.dtype == torch.int64 else x.double() for x in inputs), tol, gradients)
-        )
-    return _cast(Answer(*(torch.cat(column) for column in zip(*parts))), dtype)
+    parts = [
+        _thorough_part(m.double(), s.double(), tau.double(), y, tol, gradients)
+        for m, s, tau, y in zip(*(x.split(size) for x in (mean, scale, temperature, target)))
+    ]
+    return _cast(Answer(*(torch.cat(column) for column in zip(*parts))), mean.dtype)
 
 
 def _thorough_part(

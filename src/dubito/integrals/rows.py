@@ -26,7 +26,8 @@ class Rows(NamedTuple):
 
     def take(self, index: Tensor) -> Rows:
         """Some of the rows."""
-        return Rows(*(x[index] for x in self[:8]), self.table)
+        mean, width, cos, sin, cell, offset, turn, target = (x[index] for x in self[:8])
+        return Rows(mean, width, cos, sin, cell, offset, turn, target, self.table)
 
     def of_target(self, values: Tensor) -> Tensor:
         """The target's entry: (B, K, ...) -> (B, ...)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -39,7 +41,7 @@ def by_qmc(latent: Latent, samples: int, seed: int, noise: str) -> Tensor:
             latent.scale.reshape(-1, classes),
             latent.temperature.reshape(-1, 1),
         )
-        log_p: Tensor = QmcAllClasses.apply(*flat, bank)
+        log_p: Tensor = QmcAllClasses.apply(*flat, bank)  # type: ignore[no-untyped-call]
         return log_p.reshape(mean.shape)
     return average_blocks(*latent, lambda: bank_blocks(bank, factor_bank, mean.dim() - 1), count)
 
@@ -54,4 +56,5 @@ def standard_error(method: str, latent: Latent, samples: int, seed: int, noise: 
     with torch.no_grad():
         # Seeds far from those of the average itself: replicates are independent of it and of one another.
         runs = [average(latent, each, seed + (r + 1) * 1_000_003, noise).exp() for r in range(REPLICATES)]
-    return torch.stack(runs).std(0) / REPLICATES**0.5
+    spread: Tensor = torch.stack(runs).std(0)
+    return spread / math.sqrt(REPLICATES)

@@ -1,7 +1,7 @@
 """Where the integrand of a row lives: its mode, and on each side the place where it has dropped far enough.
 
-The integrand f_y(t) prod_{k != y} F_k(t) is log-concave, so there is one mode and one place per side. Everything
-here is approximate (within a nat or so): nodes are placed by it, and no value depends on it.
+The integrand f_y(t) prod_{k != y} F_k(t) is log-concave, so there is one mode and one place per side.
+Everything here is approximate (within a nat or so): nodes are placed by it, and no value depends on it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def find_mode(rows: Rows) -> Tensor:
 
 
 class _Side(NamedTuple):
-    """What is known on both sides, (B, 2): an inner and an outer distance, the outer root and slope, the next try."""
+    """What is known on both sides, (B, 2): inner and outer distance, the outer's root and slope, the next try."""
 
     inner: Tensor
     outer: Tensor

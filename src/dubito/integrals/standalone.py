@@ -3,11 +3,12 @@
     nll, error = expected_softmax_nll(mean, scale, target, temperature=0.5)
     nll.mean().backward()
 
--log E[ softmax((mean + scale e) / tau)_y ], e standard normal, without sampling: softmax(u / tau)_y is the probability
-that y wins a race with Gumbel noise, so p_y = integral of f_y(t) prod_{k != y} F_k(t) dt, with F_k and f_k the
-distribution function and density of a Gaussian plus tau times a Gumbel variable. The integrand is log-concave: find
-its mode, find where it has dropped by 40 nats, and put tanh-sinh nodes in between. `error` estimates the error of each
-value. Everything is float64 inside. The rest of the library has a table and kernels that are a hundred times faster.
+-log E[ softmax((mean + scale e) / tau)_y ], e standard normal, without sampling: softmax(u / tau)_y is the
+probability that y wins a race with Gumbel noise, so p_y = integral of f_y(t) prod_{k != y} F_k(t) dt, with
+F_k and f_k the distribution function and density of a Gaussian plus tau times a Gumbel variable. The
+integrand is log-concave: find its mode, find where it has dropped by 40 nats, and put tanh-sinh nodes in
+between. `error` estimates the error of each value. Everything is float64 inside. The rest of the library has
+a table and kernels that are a hundred times faster.
 
 mean, scale: (rows, classes), scale > 0 or tau > 0. target: (rows,). temperature: a number or a tensor, >= 0.
 """
@@ -37,7 +38,7 @@ def expected_softmax_nll(
         (0.646513, True)
     """
     tau = torch.as_tensor(temperature, dtype=mean.dtype, device=mean.device).expand(len(mean), 1)
-    nll, error = _Likelihood.apply(mean, scale, tau, target, tol)
+    nll, error = _Likelihood.apply(mean, scale, tau, target, tol)  # type: ignore[no-untyped-call]
     return nll, error
 
 
@@ -47,8 +48,8 @@ class _Likelihood(torch.autograd.Function):
         ctx: Any, mean: Tensor, scale: Tensor, tau: Tensor, target: Tensor, tol: float
     ) -> tuple[Tensor, Tensor]:
         parts, size = [], max(1, _CHUNK // (mean.shape[1] * 512 * _INNER))
-        for rows in zip(*(x.split(size) for x in (mean.double(), scale.double(), tau.double(), target))):
-            parts.append(_row_block(*rows, tol))
+        for m, s, t, y in zip(*(x.split(size) for x in (mean, scale, tau, target))):
+            parts.append(_row_block(m.double(), s.double(), t.double(), y, tol))
         log_p, error, *grads = (torch.cat(column) for column in zip(*parts))
         ctx.save_for_backward(*grads)
         ctx.dtype = mean.dtype
@@ -120,8 +121,10 @@ def _log_integrand(t: Tensor, mean: Tensor, scale: Tensor, tau: Tensor, at: Tens
 
 
 def _log_density(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """log density of sigma e + tau g and its derivatives in sigma and tau: the integral over g of a Gaussian times the
-    Gumbel density, around its mode."""
+    """log density of sigma e + tau g and its derivatives in sigma and tau.
+
+    The integral over g of a Gaussian times the Gumbel density, around its mode.
+    """
     t, sigma, tau = torch.broadcast_tensors(t, sigma.clamp(min=1e-200), tau.clamp(min=1e-200))
     s, a = sigma / tau, t / tau  # the Gaussian seen in g: its width and place
     low, high = torch.minimum(a, torch.zeros_like(a)) - 1, a.clamp(min=0) + 1
@@ -168,7 +171,10 @@ def _log_cdf(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 def _over_normal(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The integral over e of phi(e) exp(-exp(-(t - sigma e)/tau)); its mode is -W/s with W exp(W) = s^2 exp(-t/tau)."""
+    """The integral over e of phi(e) exp(-exp(-(t - sigma e)/tau)).
+
+    Its mode is -W/s, s = sigma/tau, with W exp(W) = s^2 exp(-t/tau).
+    """
     s, a = (sigma / tau).clamp(min=1e-100), t / tau
     low, high = torch.full_like(a, -700.0), (2 * s.log() - a).clamp(min=1.0).log()  # of log W
     for _ in range(60):
@@ -190,7 +196,10 @@ def _over_normal(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor,
 
 
 def _over_gumbel(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The integral over g of Phi((t - tau g)/sigma) exp(-g - exp(-g)); at its mode exp(-g) = 1 + (tau/sigma) phi/Phi."""
+    """The integral over g of Phi((t - tau g)/sigma) exp(-g - exp(-g)).
+
+    At its mode exp(-g) = 1 + (tau/sigma) phi/Phi.
+    """
     q = tau / sigma
     high = 1 + q * _hazard(t / sigma)
     low = torch.ones_like(high)
@@ -211,7 +220,8 @@ def _over_gumbel(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor,
 
 
 def _hazard(z: Tensor) -> Tensor:
-    return (-0.5 * z * z - _LOG_ROOT_2PI - torch.special.log_ndtr(z)).exp()
+    log_cdf: Tensor = torch.special.log_ndtr(z)
+    return (-0.5 * z * z - _LOG_ROOT_2PI - log_cdf).exp()
 
 
 def _gradients(

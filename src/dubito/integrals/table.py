@@ -1,10 +1,11 @@
 """A table of M(x, alpha) = log(-log F): a small polynomial in each of a few thousand cells.
 
-Cells are equal steps of sign(x) log(1 + |x|/2) and of a function of alpha that is steep at both ends. Within a cell M
-is a polynomial of total degree 5 (4 in float32) in the offsets (u, v) from its centre, in cell units. The first row of
-cells is centred on alpha = 0 and has no terms in v and v^2, since M = M_normal + O(alpha^3); the last is centred on
-pi/2 and even in v, since M depends on the square of the scale. Otherwise the derivative in alpha would lose its
-relative precision there. Built once per process in half a second; nothing is stored on disk.
+Cells are equal steps of sign(x) log(1 + |x|/2) and of a function of alpha that is steep at both ends. Within
+a cell M is a polynomial of total degree 5 (4 in float32) in the offsets (u, v) from its centre, in cell
+units. The first row of cells is centred on alpha = 0 and has no terms in v and v^2, since M = M_normal +
+O(alpha^3); the last is centred on pi/2 and even in v, since M depends on the square of the scale. Otherwise
+the derivative in alpha would lose its relative precision there. Built once per process in half a second;
+nothing is stored on disk.
 """
 
 from __future__ import annotations
@@ -32,8 +33,7 @@ _PER_PANEL = 13  # exact values per panel (of angles, or of some cells in x) tha
 
 
 class Table(NamedTuple):
-    """Coefficients, one tensor (cells,) per power, in one dtype on one device; centre and inverse half-width of each
-    cell in x and in alpha."""
+    """Coefficients, one tensor (cells,) per power; centre and inverse half-width of each cell in x and in alpha."""
 
     degree: int
     coefficients: tuple[Tensor, ...]
@@ -76,7 +76,8 @@ def _coefficients(degree: int) -> Tensor:
 def _fit(degree: int, u: Tensor, v: Tensor, skip: tuple[int, ...] = ()) -> Tensor:
     """The matrix that takes values at (u, v) to least-squares coefficients of u^i v^j, none for j in `skip`."""
     columns = torch.stack([u**i * v**j * (j not in skip) for i, j in powers(degree)], 1)
-    return torch.linalg.pinv(columns)
+    inverse: Tensor = torch.linalg.pinv(columns)
+    return inverse
 
 
 def _chebyshev(n: int) -> Tensor:
@@ -175,28 +176,26 @@ def x_cell(x: Tensor) -> Tensor:
 def lookup(tab: Table, x: Tensor, cell: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """M and its derivatives in x and v.
 
-    `cell` and `v` are those of `angle_cell`, `v` of the shape of x. Beyond the table M stays at its edge: on the right
-    it is below -45 there, on the left above `DEEP`.
+    `cell` and `v` are those of `angle_cell`, `v` of the shape of x. Beyond the table M stays at its edge: on the
+    right it is below -45 there, on the left above `DEEP`.
     """
     x = x.clamp(X_MIN, X_MAX)
     row = x_cell(x)
     inverse = tab.inverse.take(row)
     u = (x - tab.centre.take(row)).mul_(inverse)
     index = row.mul_(ANGLES).add_(cell)
-    term, value = len(tab.coefficients) - 1, tab.coefficients[-1].take(index)
-    d_u = d_v = value
-    for i in range(tab.degree - 1, -1, -1):
-        # the coefficient of u^i, a polynomial of degree - i in v, and its derivative
-        across, slope = tab.coefficients[term - 1].take(index), None
-        term -= 1
-        for _ in range(tab.degree - i):
-            term -= 1
-            slope = across if slope is None else torch.addcmul(across, slope, v)
-            across = torch.addcmul(tab.coefficients[term].take(index), across, v)
-        first = i == tab.degree - 1
+    terms = iter(reversed(tab.coefficients))
+    value = d_u = d_v = next(terms).take(index)
+    for degree in range(1, tab.degree + 1):
+        # the coefficient of the next lower power of u: a polynomial in v of this degree, and its derivative
+        across = slope = next(terms).take(index)
+        for power in range(degree):
+            slope = across if power == 0 else torch.addcmul(across, slope, v)
+            across = torch.addcmul(next(terms).take(index), across, v)
+        first = degree == 1
         d_u = value if first else torch.addcmul(value, d_u, u)
+        d_v = slope if first else torch.addcmul(slope, d_v, u)
         value = torch.addcmul(across, value, u)
-        d_v = slope if first or slope is None else torch.addcmul(slope, d_v, u)
     return value, d_u * inverse, d_v
 
 

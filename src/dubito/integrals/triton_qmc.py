@@ -1,7 +1,10 @@
+# ruff: noqa: RUF059
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """Fused kernels for shared noise banks: average the softmax over draws without storing a single draw.
 
-Memory is O(rows x classes). For a likelihood, value and gradients come out of one pass, since both are averages over
-the same draws; for all classes the backward pass walks the bank a second time. Imported only where Triton is.
+Memory is O(rows x classes). For a likelihood, value and gradients come out of one pass, since both are
+averages over the same draws; for all classes the backward pass walks the bank a second time. Imported only
+where Triton is.
 """
 
 from __future__ import annotations
@@ -49,8 +52,8 @@ def _nll_kernel(
 ):  # fmt: skip
     """Up to 32 classes they lie along registers, one row per thread: sums over classes need no communication.
 
-    With weights w_s proportional to p_sy, d log p_y / d u_k is the average of w_s (1{k = y} - p_sk) / tau. The first
-    part of it concerns the target alone and is added at the end.
+    With weights w_s proportional to p_sy, d log p_y / d u_k is the average of w_s (1{k = y} - p_sk) / tau. The
+    first part of it concerns the target alone and is added at the end.
     """
     row, k, keep, at, mean, scale, tau, inverse = _load(
         mean_ptr, scale_ptr, tau_ptr, rows, classes, tau_stride, BLOCK_K, BLOCK_R

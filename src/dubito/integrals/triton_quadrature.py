@@ -1,10 +1,13 @@
+# ruff: noqa: RUF059
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """The likelihood of one class by quadrature in a single kernel: one program per row, nodes along the lanes.
 
-The same mathematics as `search` and `likelihood`, arranged for a GPU. 32 points over a safe range show where the
-log-concave integrand lives; 64 equally spaced nodes over that part give value, gradients and error. Neighbouring lanes
-read neighbouring cells of the table. Rows that miss (scales of very different size) get an infinite error and are left
-to the thorough rule. Classes come in chunks, and with more than one chunk they are computed twice: once for the
-weights of the nodes, once for the gradients, so that memory is O(rows x classes). Imported only where Triton is.
+The same mathematics as `search` and `likelihood`, arranged for a GPU. 32 points over a safe range show where
+the log-concave integrand lives; 64 equally spaced nodes over that part give value, gradients and error.
+Neighbouring lanes read neighbouring cells of the table. Rows that miss (scales of very different size) get an
+infinite error and are left to the thorough rule. Classes come in chunks, and with more than one chunk they
+are computed twice: once for the weights of the nodes, once for the gradients, so that memory is O(rows x
+classes). Imported only where Triton is.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ def _values(
     mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, start, classes, shift, gumbel, t,
     BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """A chunk of classes at all nodes: x, M and its derivatives, (BLOCK_K, nodes), after the columns of `class_columns`."""
+    """A chunk of classes at all nodes: some columns of `class_columns`, then x, M and its derivatives."""
     k, keep, mean, width, cos, sin, cell, offset, turn = class_columns(
         mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K
     )
@@ -93,7 +96,6 @@ def _over_classes(k, keep, width, cos, sin, turn, x, m, m_x, m_v, target):
 
 @triton.jit
 def _all(values):
-    """Sum (1, nodes) to one number."""
     return tl.sum(tl.sum(values, 1), 0)
 
 
@@ -215,7 +217,6 @@ def _kernel(
     total = _all(tl.exp(terms - top))
     log_p = top + tl.log(total)
     weight = tl.exp(terms - top) / total
-
     # Error: every other node alone, and whether anything that counts lies outside the table.
     even = _all(tl.where(node % 2 == 0, weight, 0.0))
     coarse = tl.where(node % 2 == 0, weight / even, 0.0)
@@ -224,7 +225,6 @@ def _kernel(
     bent = (own_x - 8) * gumbel < ROOT_C * own_scale
     lost = (weight > 1e-9) & ((bottom > _DEEP) | ((own_m < _FAR) & bent))
     error += tl.where(_all(lost.to(tl.float32)) > 0, float("inf"), 0.0)
-
     # Gradients: averages of derivatives of log F.
     own_a, own_b, own_c = _own(weight, rate, own_width, own_x, ratio)
     own_a2, own_b2, own_c2 = _own(coarse, rate, own_width, own_x, ratio)
@@ -289,9 +289,10 @@ def nll(
     d_mean, d_scale = (torch.empty(rows, classes, dtype=torch.float32, device=device) for _ in range(2))
     d_tau = torch.empty(rows, 1, dtype=torch.float32, device=device)
     block = max(2, min(32, triton.next_power_of_2(classes)))
+    warps = warps or {32: 8, 16: 4}.get(block, 2)
     _kernel[(rows,)](
         mean, scale, temperature, target, *tables(device),
         log_p, error, d_mean, d_scale, d_tau, classes, 1 if temperature.numel() > 1 else 0,
-        BLOCK_K=block, POINTS=32, NODES=64, ONE=classes <= block, num_warps=warps or (8 if block == 32 else 4 if block == 16 else 2),
+        BLOCK_K=block, POINTS=32, NODES=64, ONE=classes <= block, num_warps=warps,
     )  # fmt: skip
     return log_p, error, d_mean, d_scale, d_tau

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """The table of `table` and its look-up inside Triton kernels, in float32. Imported only where Triton is."""
 
 from __future__ import annotations
