@@ -118,3 +118,10 @@ def test_summary_of_odd_crowds():
     page = summarise(adversary, aggregate(adversary))
     assert any("worse than guessing" in n for n in page.notes)
     assert page.crowd_confusions[0].rate == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_right_answer_is_no_confusion():
+    """With two classes the list of confusions must not be filled up from the diagonal."""
+    crowd = CrowdLabels([1, 1, 2, 2, 3, 3], list("ababab"), ["x", "y", "y", "y", "x", "x"])
+    found = summarise(crowd, aggregate(crowd))
+    assert all(c.true != c.given for c in (*found.crowd_confusions, *found.annotator_confusions))

@@ -178,7 +178,8 @@ def _confusions(
             r, j = int(layout.key_annotator[u]), int(layout.key_label[u])
             rate = float(counts[u, k] / n[r, k])
             found.append(Confusion(names[r], classes[k], classes[j], rate, float(counts[u, k])))
-    return tuple(c for c in found if c.labels >= 0.5)
+    # With few classes the largest entries run into the diagonal, which is no confusion.
+    return tuple(c for c in found if c.labels >= 0.5 and c.true != c.given)
 
 
 def _hard_counts(crowd: CrowdLabels, aggregate: Aggregate) -> tuple[Layout, Tensor]:
