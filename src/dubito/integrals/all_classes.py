@@ -23,8 +23,8 @@ from torch import Tensor
 
 from .gumbel_normal import ROOT_C
 from .quadrature import spread_points
-from .rows import Rows, line_ratio, make_rows
-from .table import X_MAX, lookup, rough
+from .rows import Rows, log_slope_and_ratio, make_rows
+from .table import lookup, rough
 
 _LEVELS = (-80.0, -30.0, -12.0, -5.0, -2.0, -0.7, -0.2, -0.03, -1e-3, -1e-6, -1e-10, -1e-15)
 _ELEMENTS = 1 << 18
@@ -65,12 +65,11 @@ def _evaluate(rows: Rows, panels: Panels) -> _Values:
     inverse = 1 / part.width.unsqueeze(-1)
     x = (t.unsqueeze(1) - part.mean.unsqueeze(-1)) * inverse
     m, m_x, m_v = lookup(part.table, x, part.cell.unsqueeze(-1), part.offset.unsqueeze(-1).expand_as(x))
-    m = m + m_x * (x - X_MAX).clamp(min=0.0)
-    log_rate = m + (-m_x).clamp(min=1e-30).log() - part.width.log().unsqueeze(-1)
+    columns = (column.unsqueeze(-1) for column in (part.cos, part.sin, part.turn))
+    log_slope, ratio, _ = log_slope_and_ratio(x, m, m_x, m_v, *columns)
     log_weight = panels.length.log()[:, None] + weights.log()
-    tail = line_ratio(x, *(column.unsqueeze(-1) for column in (part.cos, part.sin, part.turn)))
-    in_v = torch.where(x > X_MAX, tail, m_v / m_x.clamp(max=-1e-30))
-    return _Values(x, log_rate, in_v, -m.exp().sum(1), log_weight)
+    log_rate = log_slope - part.width.log().unsqueeze(-1)
+    return _Values(x, log_rate, ratio, -m.exp().sum(1), log_weight)
 
 
 def _mass(rows: Rows, panels: Panels) -> Tensor:
@@ -78,8 +77,8 @@ def _mass(rows: Rows, panels: Panels) -> Tensor:
     part = rows.take(panels.row)
     t = torch.stack([panels.left, panels.left + panels.length], -1)
     x = (t.unsqueeze(1) - part.mean.unsqueeze(-1)) / part.width.unsqueeze(-1)
-    m, m_x, _ = lookup(part.table, x, part.cell.unsqueeze(-1), part.offset.unsqueeze(-1).expand_as(x))
-    total = -(m + m_x * (x - X_MAX).clamp(min=0.0)).exp().sum(1)
+    m, _, _ = lookup(part.table, x, part.cell.unsqueeze(-1), part.offset.unsqueeze(-1).expand_as(x))
+    total = -m.exp().sum(1)
     left, right = total.unbind(-1)
     return right.exp() * -torch.expm1(left - right)
 

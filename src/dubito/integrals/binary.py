@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .border import as_latent
+from .._tensors import at_least_float32
+from .border import as_latent, as_real
 from .gumbel_normal import normal_hazard
 
 _NODES = 128
@@ -48,15 +49,10 @@ def expected_log_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: fl
         >>> expected_log_sigmoid(torch.tensor([-60.0, 60.0]), 1.0)
         tensor([-5.9500e+01, -1.4437e-26])
     """
-    tau = torch.as_tensor(temperature, device=mean.device)
-    shape = torch.broadcast_shapes(mean.shape, torch.as_tensor(scale).shape, tau.shape)
-    one = mean.expand(shape).unsqueeze(-1)
-    latent = as_latent(
-        one,
-        torch.as_tensor(scale, device=mean.device).expand(shape).unsqueeze(-1),
-        None,
-        tau.expand(shape).unsqueeze(-1),
-    )
+    spread, tau = as_real(scale, at_least_float32(mean)), as_real(temperature, at_least_float32(mean))
+    shape = torch.broadcast_shapes(mean.shape, spread.shape, tau.shape)
+    m, s, t = (x.expand(shape).unsqueeze(-1) for x in (mean, spread, tau))
+    latent = as_latent(m, s, None, t)
     return _log_expected(*(x.squeeze(-1) for x in (latent.mean, latent.scale, latent.temperature)))
 
 

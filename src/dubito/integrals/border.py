@@ -43,9 +43,9 @@ def as_latent(
     m = mean.movedim(dim, -1)
     if not (keep_half and m.dtype == torch.bfloat16):
         m = at_least_float32(m)
-    s = torch.as_tensor(scale, device=mean.device)
-    s = s.to(m.dtype) if s.dim() == 0 else s.movedim(dim, -1).to(m.dtype)
-    tau = at_least_float32(torch.as_tensor(temperature, device=mean.device).to(m.dtype))
+    s = as_real(scale, m)
+    s = s if s.dim() == 0 else s.movedim(dim, -1)
+    tau = at_least_float32(as_real(temperature, m))
     _check_values(m, s, tau)
     try:
         shape = torch.broadcast_shapes(m.shape, s.shape)
@@ -58,6 +58,13 @@ def as_latent(
             got=f"{tuple(m.shape)}, {tuple(s.shape)} and {tuple(tau.shape)}",
         ) from None
     return Latent(m, s, _as_factors(m, factors), tau)
+
+
+def as_real(value: float | Tensor, like: Tensor) -> Tensor:
+    """A number or tensor in the dtype and on the device of `like`; a number keeps all its digits."""
+    if isinstance(value, Tensor):
+        return value.to(like.device, like.dtype)
+    return torch.tensor(value, dtype=like.dtype, device=like.device)
 
 
 def _as_factors(mean: Tensor, factors: Tensor | None) -> Tensor | None:

@@ -24,11 +24,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .gumbel_normal import EULER, ROOT_C, deep, far
-from .rows import Rows, line_ratio
+from .rows import Rows, log_slope_and_ratio
 from .search import Support
-from .table import DEEP, FAR, X_MAX, lookup
+from .table import DEEP, lookup
 
-_TINY = 1e-30
 _CHANGE = 2e-3  # of a gradient when the step is halved; what is left then is about its power of 1.5
 _EARLIER = 4
 _NOTHING = 1e-8  # gradients below this, relative to 1 / width, need not settle
@@ -109,15 +108,10 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, gradients: bo
     x = nodes.offset.unsqueeze(1) * inverse + (mode - rows.mean).unsqueeze(-1) * inverse
     m, m_x, m_v = lookup(rows.table, x, rows.cell.unsqueeze(-1), _full(rows.offset, x))
     own = [rows.of_target(part) for part in (x, m, m_x, m_v)]
-    own[1] = own[1] + own[2] * (own[0] - X_MAX).clamp(min=0.0)  # the Gumbel's tail goes on as a line
     log_f = -m.exp()
     parts = [log_f, log_f * m_x, log_f * m_v]
-    too_far = (own[1] < FAR) & _bent(rows, own[0])
-    log_slope, ratio = own[1] + (-own[2]).clamp(min=_TINY).log(), own[3] / own[2].clamp(max=-_TINY)
-    tail = line_ratio(
-        own[0], *(rows.of_target(part.unsqueeze(-1)) for part in (rows.cos, rows.sin, rows.turn))
-    )
-    ratio = torch.where(own[0] > X_MAX, tail, ratio)
+    columns = (rows.of_target(part.unsqueeze(-1)) for part in (rows.cos, rows.sin, rows.turn))
+    log_slope, ratio, too_far = log_slope_and_ratio(*own, *columns)
     if exact:
         parts = _replace_deep(rows, x, m > DEEP, parts)
         log_slope, ratio = _replace_far(rows, own[0], own[1] > DEEP, too_far, log_slope, ratio)
@@ -143,12 +137,6 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, gradients: bo
         largest = change[..., 0].abs().amax(-1)
         settled &= (change[..., 0] - change[..., 1]).abs().amax(-1) < _CHANGE * largest + floor
     return Answer(log_p, error, settled, d_mean[..., 0], d_scale[..., 0], d_tau[..., 0])
-
-
-def _bent(rows: Rows, x: Tensor) -> Tensor:
-    """Whether the target's upper tail at x is still more of a Gaussian than of a Gumbel."""
-    cos, sin = rows.of_target(rows.cos.unsqueeze(-1)), rows.of_target(rows.sin.unsqueeze(-1))
-    return (x - 8) * sin < ROOT_C * cos
 
 
 def _full(values: Tensor, x: Tensor) -> Tensor:

@@ -7,8 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .gumbel_normal import ROOT_C
-from .table import Table, angle_cell, rough, table
+from .gumbel_normal import EULER, ROOT_C
+from .table import FAR, X_MAX, Table, angle_cell, rough, table
+
+_TINY = 1e-30
+_LINE = -21.0  # where 1 - F is below 1e-9, it equals -log F
 
 
 class Rows(NamedTuple):
@@ -35,9 +38,20 @@ class Rows(NamedTuple):
         return values.gather(1, index).squeeze(1)
 
 
-def line_ratio(x: Tensor, cos: Tensor, sin: Tensor, turn: Tensor) -> Tensor:
-    """(dM/dv) / (dM/dx) in the Gumbel's own tail, where M = -(x + ...) sqrt(c)/sin + (sqrt(c) cos/sin)^2 / 2."""
-    return (ROOT_C / sin - x) * cos / (sin * turn)
+def log_slope_and_ratio(
+    x: Tensor, m: Tensor, m_x: Tensor, m_v: Tensor, cos: Tensor, sin: Tensor, turn: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log of d log F / dx, (dM/dv) / (dM/dx), and where the table is not good enough for them on the right.
+
+    Far to the right the Gumbel's tail is exactly exponential, with s = sqrt(c) cos / sin its Gaussian part:
+    -log F = exp(s^2 / 2 - E g - x sqrt(c) / sin).
+    """
+    rate = ROOT_C / sin
+    straight = ((x - 8) * sin > ROOT_C * cos) & ((m < _LINE) | (x > X_MAX))
+    line = (rate * cos).square() / 2 - EULER - rate * x
+    log_slope = torch.where(straight, line + rate.log(), m + (-m_x).clamp(min=_TINY).log())
+    ratio = torch.where(straight, (rate - x) * cos / (sin * turn), m_v / m_x.clamp(max=-_TINY))
+    return log_slope, ratio, (m < FAR) & ~straight
 
 
 def make_rows(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> Rows:

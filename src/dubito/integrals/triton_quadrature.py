@@ -83,12 +83,15 @@ def _over_classes(k, keep, width, cos, sin, turn, x, m, m_x, m_v, target):
     """Sums over the classes of a chunk, (1, nodes): log-integrand, rivals' rate, and the target's M and ratio."""
     log_f = tl.where(keep, -tl.exp(m), 0.0)
     mine = k == target
-    line = m + m_x * tl.maximum(x - X_MAX, 0.0)  # the Gumbel's tail goes on as a line
-    own = tl.where(mine, line + tl.log(tl.maximum(-m_x, 1e-30)), 0.0)
-    terms = tl.sum(log_f + own, 0, keep_dims=True)
+    # The Gumbel's tail is exactly exponential far to the right.
+    slope = ROOT_C / sin
+    straight = ((x - 8) * sin > ROOT_C * cos) & ((m < -21.0) | (x > X_MAX))
+    line = slope * slope * cos * cos * 0.5 - 0.5772156649015329 - slope * x + tl.log(slope)
+    own = tl.where(straight, line, m + tl.log(tl.maximum(-m_x, 1e-30)))
+    slant = tl.where(straight, (slope - x) * cos / (sin * turn), m_v / tl.minimum(m_x, -1e-30))
+    terms = tl.sum(log_f + tl.where(mine, own, 0.0), 0, keep_dims=True)
     rate = tl.sum(tl.where(mine, 0.0, log_f * m_x / width), 0, keep_dims=True)
-    own_m = tl.sum(tl.where(mine, line, 0.0), 0, keep_dims=True)
-    slant = tl.where(x > X_MAX, (ROOT_C / sin - x) * cos / (sin * turn), m_v / tl.minimum(m_x, -1e-30))
+    own_m = tl.sum(tl.where(mine & (straight == 0), m, 0.0), 0, keep_dims=True)
     ratio = tl.sum(tl.where(mine, slant, 0.0), 0, keep_dims=True)
     bottom = tl.max(tl.where(keep, m, -1e30), 0, keep_dims=True)
     return terms, rate, own_m, ratio, bottom
@@ -222,8 +225,7 @@ def _kernel(
     coarse = tl.where(node % 2 == 0, weight / even, 0.0)
     change = tl.maximum(tl.abs(tl.log(2 * even)), tl.abs(tl.log(2 * (1 - even))))
     error = change * tl.sqrt(change) + 5e-7 * (1 + tl.abs(log_p))
-    bent = (own_x - 8) * gumbel < ROOT_C * own_scale
-    lost = (weight > 1e-9) & ((bottom > _DEEP) | ((own_m < _FAR) & bent))
+    lost = (weight > 1e-9) & ((bottom > _DEEP) | (own_m < _FAR))
     error += tl.where(_all(lost.to(tl.float32)) > 0, float("inf"), 0.0)
     # Gradients: averages of derivatives of log F.
     own_a, own_b, own_c = _own(weight, rate, own_width, own_x, ratio)

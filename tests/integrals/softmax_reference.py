@@ -1,8 +1,8 @@
 """Expected softmax written down a second time, slowly: what the fast code is held against.
 
-Nothing here uses the library. The inner integral is a plain trapezoid rule over the Gumbel variable and, where the
-Gaussian is narrow, over the Gaussian one; the outer integral uses many equally spaced nodes between bounds found by a
-crude scan. float64 and numpy only.
+Nothing here uses the library. The inner integral is a plain trapezoid rule over the Gumbel variable and,
+where the Gaussian is narrow, over the Gaussian one; the outer integral uses many equally spaced nodes between
+bounds found by a crude scan. float64 and numpy only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
-_GUMBEL = np.linspace(-6.0, 60.0, 441)
+_GUMBEL = np.linspace(-6.0, 120.0, 841)
 _NORMAL = np.linspace(-14.0, 14.0, 225)
 
 
