@@ -121,7 +121,7 @@ def errors(works: dict[str, Work], batch: Batch, most_rows: int = 512) -> dict[s
     rows = min(most_rows, len(batch.mean))
     inputs = [x.detach()[:rows].double().cpu() for x in (batch.mean, batch.scale)]
     tau = torch.full((rows, 1), batch.tau, dtype=torch.float64)
-    truth, _ = solve(*inputs, tau, batch.target[:rows].cpu(), 1e-9, True)
+    truth, _ = solve(*inputs, tau, batch.target[:rows].cpu(), 1e-9)
     for name, work in works.items():
         small.mean, small.scale = (x.detach()[:rows].requires_grad_() for x in (batch.mean, batch.scale))
         small.target = batch.target[:rows]
@@ -141,7 +141,7 @@ def pointwise(batch: Batch, samples: dict[str, int]) -> dict[str, float]:
     rows = min(512, len(batch.mean))
     mean, scale, target = (x.detach()[:rows] for x in (batch.mean, batch.scale, batch.target))
     tau = torch.full((rows, 1), batch.tau, dtype=torch.float64)
-    truth = solve(mean.double().cpu(), scale.double().cpu(), tau, target.cpu(), 1e-9, False)[0].log_p
+    truth = solve(mean.double().cpu(), scale.double().cpu(), tau, target.cpu(), 1e-9)[0].log_p
     out = {}
     for name, count in samples.items():
         method = name.split(" ")[0]

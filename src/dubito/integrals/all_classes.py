@@ -120,7 +120,7 @@ def refine(rows: Rows, tol: float) -> tuple[Panels, Tensor]:
     for depth in range(_DEPTH):
         miss = torch.cat([_misses(rows, part) for part in _parts(panels, rows.mean.shape[-1])])
         # Each halving may spend half of what is left: the sum over all panels stays below tol.
-        bad = miss > tol / (2 * count)
+        bad = miss > tol / (4 * count)
         if depth == _DEPTH - 1:
             bad = torch.zeros_like(bad)
         error = error.index_add(0, panels.row[~bad], miss[~bad])
@@ -133,7 +133,8 @@ def refine(rows: Rows, tol: float) -> tuple[Panels, Tensor]:
             torch.cat([panels.left[bad], panels.left[bad] + half]),
             half.repeat(2),
         )
-    return Panels(*(torch.cat(column) for column in zip(*kept))), error
+    # The sum over classes shows every feature of one of them, but for cancellations: twice the miss covers those.
+    return Panels(*(torch.cat(column) for column in zip(*kept))), 2 * error
 
 
 def _parts(panels: Panels, classes: int) -> list[Panels]:

@@ -45,7 +45,7 @@ def as_latent(
         m = at_least_float32(m)
     s = as_real(scale, m)
     s = s if s.dim() == 0 else s.movedim(dim, -1)
-    tau = at_least_float32(as_real(temperature, m))
+    tau = as_real(temperature, at_least_float32(m.new_empty(0)))
     _check_values(m, s, tau)
     try:
         shape = torch.broadcast_shapes(m.shape, s.shape)

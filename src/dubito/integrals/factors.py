@@ -36,7 +36,7 @@ class _Mixed(torch.autograd.Function):
         peak = torch.full_like(mean[:, 0], -math.inf)
         values, errors = [], torch.zeros_like(peak)
         for z in points.split(max(1, _ROWS // max(1, len(mean)))):
-            log_p, error, parts = _at_points(mean, scale, factors, temperature, target, z, tol, wanted)
+            log_p, error, parts = _at_points(mean, scale, factors, temperature, target, z, tol)
             values.append(log_p)
             errors = torch.maximum(errors, error.amax(0))
             if wanted:
@@ -75,7 +75,6 @@ def _at_points(
     target: Tensor,
     z: Tensor,
     tol: float,
-    gradients: bool,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """The exact integral at points z (S, R): log p and error (S, B), gradients (S, B, ...) for all four inputs."""
     count, shape = len(z), mean.shape
@@ -86,11 +85,8 @@ def _at_points(
         temperature.expand(count, -1, 1).flatten(0, 1),
         target.repeat(count),
         tol,
-        gradients,
     )
     log_p, error = answer.log_p.reshape(count, -1), answer.error.reshape(count, -1)
-    if not gradients:
-        return log_p, error, []
     d_mean, d_scale = answer.d_mean.reshape(count, *shape), answer.d_scale.reshape(count, *shape)
     parts = [d_mean, d_scale, answer.d_temperature.reshape(count, -1, 1)]
     return log_p, error, [*parts, d_mean.unsqueeze(-1) * z[:, None, None]]

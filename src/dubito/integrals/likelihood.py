@@ -99,7 +99,7 @@ def tanh_sinh_nodes(support: Support, shoulder: Tensor, count: int) -> Nodes:
     return Nodes(offset.flatten(1), weight.flatten(1), torch.zeros_like(shoulder[:, 0], dtype=torch.bool))
 
 
-def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, gradients: bool, exact: bool) -> Answer:
+def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, exact: bool) -> Answer:
     """Sum over nodes (on so many interleaved `pieces`).
 
     With `exact`, what lies outside the table is computed without it; else such rows get an infinite error.
@@ -123,8 +123,6 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, gradients: bo
     if not exact:
         lost = (((m.amax(1) > DEEP) | too_far) & (weight > 1e-9)).any(-1)
         error = torch.where(lost | nodes.spoilt, math.inf, error)
-    if not gradients:
-        return Answer(log_p, error, torch.ones_like(log_p, dtype=torch.bool), *(x.new_empty(0),) * 3)
     # A second column of weights leaves out every other step: gradients that it changes are not right yet.
     coarse = weight.unflatten(-1, (-1, pieces)).clone()
     coarse[:, 1::2] = 0

@@ -28,7 +28,7 @@ class _Likelihood(torch.autograd.Function):
     def forward(
         ctx: Any, mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        answer, hard = solve(mean, scale, temperature, target, tol, any(ctx.needs_input_grad))
+        answer, hard = solve(mean, scale, temperature, target, tol)
         ctx.save_for_backward(answer.d_mean, answer.d_scale, answer.d_temperature)
         ctx.dtypes = (mean.dtype, scale.dtype, temperature.dtype)
         ctx.mark_non_differentiable(answer.error, hard)

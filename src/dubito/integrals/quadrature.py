@@ -25,7 +25,7 @@ _TABLE = 3e-9  # relative error of the table, found by comparison with full prec
 
 def quick_nodes(dtype: torch.dtype) -> int:
     """Nodes of the quick rule."""
-    return 41 if dtype == torch.float64 else 21
+    return 41 if dtype == torch.float64 else 25
 
 
 MOST_NODES = 4 * (_LEVELS[-1] + 1)
@@ -37,12 +37,13 @@ def default_tolerance(dtype: torch.dtype) -> float:
 
 
 def solve(
-    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float, gradients: bool
+    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
 ) -> tuple[Answer, Tensor]:
     """log p of the target, error and gradients; and which rows took the thorough rule.
 
-    mean, scale (B, K), temperature (B, 1), target (B,). Errors above `tol` mean that it was not reached. On a
-    GPU the quick rule is a fused kernel, which always brings the gradients.
+    mean, scale (B, K), temperature (B, 1), target (B,). Errors above `tol` mean that it was not reached. The
+    gradients are always computed: whether they have settled is part of the test of the value. On a GPU the quick
+    rule is a fused kernel.
     """
     if mean.numel() > 0 and fused.ready(mean, scale, temperature):
         log_p, error, *slopes = fused.quadrature(mean, scale, temperature, target)
@@ -50,7 +51,7 @@ def solve(
         hard = ~answer.settled
         if bool(hard.any()):
             m, s, tau, y = _pick(hard, mean, scale, temperature, target)
-            rest, _ = solve(m.double(), s.double(), tau.double(), y, tol, True)
+            rest, _ = solve(m.double(), s.double(), tau.double(), y, tol)
             answer = _merge(answer, hard, _cast(rest, torch.float32))
         return answer, hard
     mean, scale, temperature = at_least_float32(mean), at_least_float32(scale), at_least_float32(temperature)
@@ -58,22 +59,19 @@ def solve(
         nothing = mean.new_zeros(0)
         return Answer(nothing, nothing, nothing.bool(), mean, mean, temperature), nothing.bool()
     points, scale, mean, ties, lost = spread_points(mean, scale, temperature, target)
-    answer = _quick(mean, scale, temperature, target, tol, gradients)
+    answer = _quick(mean, scale, temperature, target, tol)
     hard = ~_good(answer, tol) & ~lost
     if bool(hard.any()):
-        answer = _merge(
-            answer, hard, _thorough(*_pick(hard, mean, scale, temperature, target), tol, gradients)
-        )
+        answer = _merge(answer, hard, _thorough(*_pick(hard, mean, scale, temperature, target), tol))
     log_p = torch.where(lost, -math.inf, answer.log_p - ties.log())
     error = answer.error + _TABLE * (1 + answer.log_p.abs())
     answer = answer._replace(log_p=log_p, error=torch.where(lost, 0.0, error))
-    if gradients:
-        keep = ~lost.unsqueeze(-1)
-        answer = answer._replace(
-            d_mean=torch.where(keep & (answer.d_mean.abs() > _UNDERFLOW), answer.d_mean, 0.0),
-            d_scale=torch.where(keep & ~points, answer.d_scale, 0.0),
-            d_temperature=torch.where(keep, answer.d_temperature, 0.0),
-        )
+    keep = ~lost.unsqueeze(-1)
+    answer = answer._replace(
+        d_mean=torch.where(keep & (answer.d_mean.abs() > _UNDERFLOW), answer.d_mean, 0.0),
+        d_scale=torch.where(keep & ~points, answer.d_scale, 0.0),
+        d_temperature=torch.where(keep, answer.d_temperature, 0.0),
+    )
     return answer, hard
 
 
@@ -117,9 +115,7 @@ def spread_points(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tens
     return Spread(points, torch.where(points, narrow, scale), mean, ties, lost)
 
 
-def _quick(
-    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float, gradients: bool
-) -> Answer:
+def _quick(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
     """The quick rule, a cache-sized part at a time; rows that just miss get a second, closer look."""
     nodes = quick_nodes(mean.dtype)
     size = max(1, _ELEMENTS // (mean.shape[-1] * nodes))
@@ -128,12 +124,12 @@ def _quick(
     for inputs in zip(*(x.split(size) for x in (mean, scale, temperature, target))):
         rows = make_rows(*inputs)
         support, _ = find_support(rows, drop)
-        answer = integrate(rows, support.mode, laplace_nodes(support, nodes), 1, gradients, exact=False)
+        answer = integrate(rows, support.mode, laplace_nodes(support, nodes), 1, exact=False)
         close = ~_good(answer, tol) & (answer.error < 1)
         if bool(close.any()):
             rows, support = rows.take(close), type(support)(*(x[close] for x in support))
             finer = laplace_nodes(support, 2 * nodes - 1)
-            answer = _merge(answer, close, integrate(rows, support.mode, finer, 1, gradients, exact=False))
+            answer = _merge(answer, close, integrate(rows, support.mode, finer, 1, exact=False))
         parts.append(answer)
     return Answer(*(torch.cat(column) for column in zip(*parts)))
 
@@ -142,30 +138,24 @@ def _good(answer: Answer, tol: float) -> Tensor:
     return answer.settled & (answer.error <= tol)
 
 
-def _thorough(
-    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float, gradients: bool
-) -> Answer:
+def _thorough(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
     """Tanh-sinh nodes in float64, doubled until value and gradients stand still."""
     size = max(1, _ELEMENTS // (mean.shape[-1] * 4 * _LEVELS[1]))
     parts = [
-        _thorough_part(m.double(), s.double(), tau.double(), y, tol, gradients)
+        _thorough_part(m.double(), s.double(), tau.double(), y, tol)
         for m, s, tau, y in zip(*(x.split(size) for x in (mean, scale, temperature, target)))
     ]
     return _cast(Answer(*(torch.cat(column) for column in zip(*parts))), mean.dtype)
 
 
-def _thorough_part(
-    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float, gradients: bool
-) -> Answer:
+def _thorough_part(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
     rows = make_rows(mean, scale, temperature, target)
     support, shoulder = find_support(rows, 38.0, _SHOULDER)
     assert shoulder is not None
     answer: Answer | None = None
     todo = torch.arange(len(mean), device=mean.device)
     for level in _LEVELS:
-        new = integrate(
-            rows, support.mode, tanh_sinh_nodes(support, shoulder, level), 4, gradients, exact=True
-        )
+        new = integrate(rows, support.mode, tanh_sinh_nodes(support, shoulder, level), 4, exact=True)
         answer = new if answer is None else _merge(answer, todo, new)
         left = ~_good(new, tol)
         if not bool(left.any()):
