@@ -222,6 +222,8 @@ def all_classes(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) ->
     Classes without any spread are ranked exactly: the highest of them stands for all that tie with it, the lower
     ones have probability 0.
     """
+    if mean.numel() == 0:
+        return mean + 0.0, mean.detach().sum(-1)
     points = (scale == 0) & (temperature == 0)
     if not bool(points.any()):
         return _normalised(mean, scale, temperature, tol)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ def as_latent(
         raise DubitoError("no such class axis", where=f"dim={dim}", got=f"mean of shape {tuple(mean.shape)}")
     m = mean.movedim(dim, -1)
     if not (keep_half and m.dtype == torch.bfloat16):
-        m = at_least_float32(m)
+        m = _widen(m)
     s = as_real(scale, m)
     s = s if s.dim() == 0 else s.movedim(dim, -1)
     tau = as_real(temperature, at_least_float32(m.new_empty(0)))
@@ -63,8 +63,30 @@ def as_latent(
 def as_real(value: float | Tensor, like: Tensor) -> Tensor:
     """A number or tensor in the dtype and on the device of `like`; a number keeps all its digits."""
     if isinstance(value, Tensor):
-        return value.to(like.device, like.dtype)
+        wide = value if value.dtype == like.dtype else _widen(value)
+        return wide.to(like.device, like.dtype)
     return torch.tensor(value, dtype=like.dtype, device=like.device)
+
+
+class _FromHalf(torch.autograd.Function):
+    """float16 to float32; on the way back a gradient too large for float16 becomes the largest one it has."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.float()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        limit = torch.finfo(torch.float16).max
+        return grad.clamp(-limit, limit).half()
+
+
+def _widen(x: Tensor) -> Tensor:
+    """float32 at least."""
+    if x.dtype == torch.float16:
+        wide: Tensor = _FromHalf.apply(x)  # type: ignore[no-untyped-call]
+        return wide
+    return at_least_float32(x)
 
 
 def _as_factors(mean: Tensor, factors: Tensor | None) -> Tensor | None:

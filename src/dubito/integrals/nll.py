@@ -11,7 +11,7 @@ from torch import Tensor
 from .._tensors import check_indices, expect, reduce
 from ..errors import DubitoError, nearest
 from .border import Latent, as_latent
-from .factors import factor_log_likelihood
+from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fused import QmcLikelihood, fits, ready
 from .noise import check_kind, fresh_seed, power_of_two, sobol_bank
 from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve
@@ -19,6 +19,7 @@ from .report import Report
 from .sampling import by_mc, by_qmc, standard_error
 
 METHODS = ("auto", "quadrature", "qmc", "mc")
+_MANY = 1 << 15
 
 
 class _Likelihood(torch.autograd.Function):
@@ -83,8 +84,8 @@ def expected_softmax_nll(
 
     with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. This integral is
     taken by quadrature that follows its mode: no samples, no noise in the gradient, right where p is 1e-30, and
-    at any temperature down to 0, the multinomial probit. With factors it sits inside a quasi-random average
-    over z.
+    at any temperature down to 0, the multinomial probit. With one or two factors a Gauss-Hermite rule over z goes
+    around it; with more, "auto" takes quasi-random points over everything.
 
     Shapes: mean and scale (..., K), factors (..., K, R), target (...), temperature a number or (..., 1).
 
@@ -93,10 +94,12 @@ def expected_softmax_nll(
         target: class indices, or class weights (..., K) for the weighted sum of the classes' terms.
         factors: the low-rank part of the noise, on top of the diagonal part `scale`.
         temperature: tau >= 0; a tensor can be learned.
-        method: "quadrature" (exact), "qmc" (scrambled Sobol points), "mc" (random draws), or "auto".
+        method: "quadrature" (exact; with factors, inside a rule over them), "qmc" (scrambled Sobol points), "mc"
+            (random draws), or "auto".
         samples: how many draws "mc" and "qmc" take.
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
-        tol: error of log p to reach (default 1e-7 in float64, 2e-5 in float32; 1e-3 with factors).
+        tol: error of log p to reach (default 1e-7 in float64, 2e-5 in float32; 1e-3 with factors). Where "auto"
+            samples, a given `tol` raises the number of samples until it is met.
         noise: "normal"; "logistic" or "gumbel" with "mc" and "qmc".
         dim: the class axis. ignore_index, reduction: as in `torch.nn.functional.cross_entropy`.
         report: called with a `Report` (`reports.append`, say): which method was taken, why, and its error.
@@ -155,9 +158,11 @@ def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor
             points, reason = MOST_NODES, f"{reason}; {int(hard.sum())} rows by the thorough rule"
         return log_p, Report(method, reason, points, off, goal)
     goal = options.tol if options.tol is not None else 1e-3
-    if method == "qmc x quadrature":
+    if method == "factors x quadrature":
         log_p, off, points = factor_log_likelihood(latent, target, goal, options.seed)
         return log_p, Report(method, reason, points, off, goal)
+    if options.method == "auto" and options.tol is not None:
+        options = options._replace(samples=_enough(latent, target, options, goal))
     settings = (latent, options.samples, options.seed, options.noise)
     if method == "qmc" and latent.factors is None and ready(latent.mean) and fits(latent.mean.shape[-1]):
         log_p = _fused_qmc(latent, target, options)
@@ -167,6 +172,20 @@ def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor
     if options.estimate:
         error = expect(standard_error(method, *settings), target) / log_p.detach().exp()
     return log_p, Report(method, reason, options.samples, error, goal)
+
+
+def _enough(latent: Latent, target: Tensor, options: _Options, goal: float) -> int:
+    """How many quasi-random points reach a tolerance that was asked for, at most `_MANY`."""
+    samples = power_of_two(options.samples)
+    while samples < _MANY and target.numel() > 0:
+        settings = (latent, samples, options.seed, options.noise)
+        with torch.no_grad():
+            p = expect(by_qmc(*settings), target).exp()
+        error = expect(standard_error("qmc", *settings), target) / p
+        if float(error.max()) <= goal:
+            break
+        samples *= 2
+    return samples
 
 
 def _fused_qmc(latent: Latent, target: Tensor, options: _Options) -> Tensor:
@@ -191,9 +210,11 @@ def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
         return "qmc", f"{noise} noise has no quadrature"
     if method in ("mc", "qmc"):
         return method, "as asked"
-    if latent.factors is not None:
-        return "qmc x quadrature", "given its factors the classes are independent"
-    return "quadrature", "independent classes: a one-dimensional integral"
+    if latent.factors is None:
+        return "quadrature", "independent classes: a one-dimensional integral"
+    if method == "auto" and latent.rank > PRODUCT_RANK:
+        return "qmc", f"{latent.rank} factors: better than points over the factors at equal cost"
+    return "factors x quadrature", "given its factors the classes are independent"
 
 
 def _every_class(latent: Latent, target: Tensor) -> Latent:

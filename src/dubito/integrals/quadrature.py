@@ -56,8 +56,8 @@ def solve(
         return answer, hard
     mean, scale, temperature = at_least_float32(mean), at_least_float32(scale), at_least_float32(temperature)
     if mean.shape[0] == 0:
-        nothing = mean.new_zeros(0)
-        return Answer(nothing, nothing, nothing.bool(), mean, mean, temperature), nothing.bool()
+        value, error = mean.new_zeros(0), mean.new_zeros(0)
+        return Answer(value, error, error.bool(), mean, mean, temperature), error.bool()
     points, scale, mean, ties, lost = spread_points(mean, scale, temperature, target)
     answer = _quick(mean, scale, temperature, target, tol)
     hard = ~_good(answer, tol) & ~lost

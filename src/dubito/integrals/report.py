@@ -13,7 +13,7 @@ class Report:
     """How an integral was computed.
 
     Attributes:
-        method: "quadrature", "qmc", "mc", or "qmc x quadrature" (quasi-random factors around quadrature).
+        method: "quadrature", "qmc", "mc", or "factors x quadrature" (a rule over the factors around quadrature).
         reason: why this method, in a few words.
         points: nodes per row (the most any row took) or draws.
         error: estimated absolute error per example: of log p for a likelihood, of the probabilities (largest over

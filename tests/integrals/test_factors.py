@@ -1,0 +1,107 @@
+"""Low-rank latents: quasi-random factors around the exact integral."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from dubito.integrals import expected_log_softmax, expected_softmax_nll
+from dubito.integrals.border import as_latent
+from dubito.integrals.factors import factor_log_likelihood, sobol_rule
+
+F64 = torch.float64
+
+
+def make(rows=12, classes=6, rank=2, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    mean, factors = (
+        torch.randn(*s, generator=g, dtype=F64) for s in ((rows, classes), (rows, classes, rank))
+    )
+    scale = torch.rand(rows, classes, generator=g, dtype=F64) + 0.1
+    return mean, scale, factors, torch.randint(classes, (rows,), generator=g)
+
+
+@pytest.mark.parametrize(("rank", "method"), [(1, "auto"), (2, "auto"), (3, "quadrature"), (5, "quadrature")])
+def test_agrees_with_many_quasi_random_points(rank, method):
+    """Two entirely different ways, each within the sum of their errors."""
+    mean, scale, factors, y = make(rank=rank)
+    reports = []
+    options = {"factors": factors, "temperature": 1.0, "reduction": "none", "report": reports.append}
+    got = expected_softmax_nll(mean, scale, y, method=method, tol=2e-2, **options)
+    wanted = expected_softmax_nll(mean, scale, y, method="qmc", samples=1 << 14, **options)
+    assert reports[0].method == "factors x quadrature"
+    assert reports[0].reached
+    off = (got - wanted).abs()
+    assert float(off.max()) < 0.02
+    assert bool((off <= 4 * (reports[0].error + reports[1].error)).all())
+
+
+def test_many_factors_are_sampled():
+    mean, scale, factors, y = make(rank=4)
+    reports = []
+    options = {"factors": factors, "temperature": 2.0, "report": reports.append}
+    expected_softmax_nll(mean, scale, y, **options)
+    expected_softmax_nll(mean, scale, y, tol=1e-2, samples=64, **options)
+    assert [r.method for r in reports] == ["qmc", "qmc"]
+    assert "4 factors" in reports[0].reason
+    assert reports[1].points >= 64
+    assert reports[1].reached
+
+
+def test_a_common_factor_cancels():
+    """A factor with the same loading for all classes is a shift: nothing changes, whatever the points."""
+    mean, scale, _, y = make()
+    same = torch.full((12, 6, 1), 3.0, dtype=F64)
+    got = expected_softmax_nll(mean, scale, y, factors=same, reduction="none")
+    torch.testing.assert_close(got, expected_softmax_nll(mean, scale, y, reduction="none"), rtol=0, atol=1e-4)
+
+
+def test_one_factor_on_one_class_is_its_scale():
+    """Loadings that touch one class add to its variance: the diagonal answer is exact."""
+    mean, scale, _, y = make()
+    factors = torch.zeros(12, 6, 1, dtype=F64)
+    factors[:, 2, 0] = 0.8
+    wider = scale.clone()
+    wider[:, 2] = (scale[:, 2] ** 2 + 0.64).sqrt()
+    latent = as_latent(mean, scale, factors, 0.7)
+    wanted = -expected_softmax_nll(mean, wider, y, temperature=0.7, reduction="none")
+    got, error, points = factor_log_likelihood(latent, y, 1e-6, 0)
+    assert points <= 64
+    assert float((got - wanted).abs().max()) < 2e-6
+    assert float(error.max()) < 1e-6
+    got, error, points = factor_log_likelihood(latent, y, 1e-2, 0, sobol_rule(512, 1, 0, mean))
+    assert points == 512
+    assert float((got - wanted).abs().max()) < 2e-3
+    assert float(((got - wanted).abs() <= 4 * error + 1e-5).double().mean()) > 0.9
+
+
+@pytest.mark.rel
+def test_gradcheck():
+    """Scorecard 2: all four gradients."""
+    mean, scale, factors, y = make(rows=2, classes=3, rank=1)
+    tau = torch.full((2, 1), 0.6, dtype=F64)
+    inputs = tuple(x.requires_grad_() for x in (mean, scale, factors, tau))
+
+    def value(m, s, f, t):
+        return factor_log_likelihood(as_latent(m, s, f, t), y, 1e-8, 0)[0]
+
+    assert torch.autograd.gradcheck(value, inputs, eps=1e-4, atol=1e-5, rtol=1e-4)
+
+
+def test_all_classes_with_factors():
+    mean, scale, factors, y = make()
+    got = expected_log_softmax(mean, scale, factors=factors, tol=2e-3).exp()
+    torch.testing.assert_close(got.sum(-1), torch.ones(12, dtype=F64))
+    one = expected_softmax_nll(mean, scale, y, factors=factors, reduction="none").neg().exp()
+    assert float((got.gather(-1, y.unsqueeze(-1)).squeeze(-1) - one).abs().max()) < 6e-3
+
+
+def test_lost_rows_are_infinite_without_gradient():
+    mean = torch.tensor([[0.0, 1.0]], dtype=F64, requires_grad=True)
+    zero = torch.zeros(1, 2, dtype=F64)
+    loss = expected_softmax_nll(mean, zero, torch.tensor([0]), factors=torch.ones(1, 2, 1), temperature=0.0)
+    assert math.isinf(float(loss.detach()))
+    loss.backward()
+    torch.testing.assert_close(mean.grad, torch.zeros(1, 2, dtype=F64))
