@@ -1,0 +1,124 @@
+"""The fused kernels against the float64 reference path. Needs a CUDA device and Triton."""
+
+from __future__ import annotations
+
+import pytest
+import softmax_rows as families
+import torch
+
+from dubito.integrals import expected_log_softmax, expected_softmax_nll
+from dubito.integrals.quadrature import solve
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+KINDS = [
+    *[("ordinary", tau, classes) for tau in (0.05, 0.5, 5.0) for classes in (2, 10, 21, 33, 100, 1000)],
+    *[("lognormal", tau, 10) for tau in (0.02, 0.3)],
+    *[("extreme", tau, 10) for tau in (0.01, 0.3, 1.0)],
+    ("far", 1.0, 21),
+    ("shifted", 0.5, 21),
+    ("ordinary", 0.0, 10),
+]
+
+
+def relative(a: torch.Tensor, b: torch.Tensor, floor: float = 1e-3) -> float:
+    a, b = a.double().cpu(), b.double().cpu()
+    return float(((a - b).abs().amax(-1) / (b.abs().amax(-1) + floor)).max())
+
+
+@pytest.mark.parametrize(("kind", "tau", "classes"), KINDS)
+def test_quadrature_against_float64(kind, tau, classes):
+    """log p to 1e-4 and gradients to 1e-4 of their size, easy rows by the kernel and hard ones by the fallback."""
+    mean, scale, temperature, target = (x.cuda() for x in families.rows(kind, tau, classes, 64))
+    inputs = [x.float().requires_grad_() for x in (mean, scale, temperature)]
+    loss = expected_softmax_nll(*inputs[:2], target, temperature=inputs[2], reduction="none")
+    grads = torch.autograd.grad(-loss.sum(), inputs)
+    truth, _ = solve(*(x.detach().double().cpu() for x in inputs), target.cpu(), 1e-8)
+    off = (-loss.detach().double().cpu() - truth.log_p).abs()
+    assert float((off / (1 + truth.log_p.abs() / 100)).max()) < 1e-4
+    assert relative(grads[0], truth.d_mean) < 3e-4
+    assert relative(grads[1], truth.d_scale) < 3e-4
+    assert relative(grads[2], truth.d_temperature) < 2e-3
+
+
+@pytest.mark.parametrize("classes", [2, 10, 21, 40, 100, 1000, 5000])
+@pytest.mark.parametrize("tau", [0.2, 1.0])
+def test_qmc_against_float64(classes, tau):
+    """The same bank, eager in float64 and fused in float32: likelihood, all classes, and gradients."""
+    mean, scale, temperature, target = families.rows("ordinary", tau, classes, 37)
+    weights = torch.randn(37, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    slow = [x.requires_grad_() for x in (mean, scale, temperature)]
+    fast = [x.detach().float().cuda().requires_grad_() for x in slow]
+    options = {"method": "qmc", "samples": 64}
+    for a, b in (
+        (
+            expected_softmax_nll(*slow[:2], target, temperature=slow[2], reduction="none", **options),
+            expected_softmax_nll(*fast[:2], target.cuda(), temperature=fast[2], reduction="none", **options),
+        ),
+        (
+            (weights * expected_log_softmax(*slow[:2], temperature=slow[2], **options)).sum(-1),
+            (weights.float().cuda() * expected_log_softmax(*fast[:2], temperature=fast[2], **options)).sum(
+                -1
+            ),
+        ),
+    ):
+        assert (
+            float((a.detach() - b.detach().double().cpu()).abs().max() / (1 + a.detach().abs().max())) < 1e-4
+        )
+        for x, y in zip(torch.autograd.grad(a.sum(), slow), torch.autograd.grad(b.sum(), fast)):
+            assert relative(y, x, floor=1e-2) < 2e-3
+
+
+def test_bfloat16_inputs():
+    mean, scale, _, target = families.rows("ordinary", 1.0, 21, 200)
+    half = [x.bfloat16().cuda().requires_grad_() for x in (mean, scale)]
+    for method in ("quadrature", "qmc"):
+        loss = expected_softmax_nll(*half, target.cuda(), temperature=0.7, method=method, samples=1024)
+        grads = torch.autograd.grad(loss, half)
+        rounded = [x.detach().double().cpu().requires_grad_() for x in half]
+        exact = expected_softmax_nll(*rounded, target, temperature=0.7)
+        wanted = torch.autograd.grad(exact, rounded)
+        assert loss.dtype == torch.float32
+        assert abs(float(loss) - float(exact)) < (1e-4 if method == "quadrature" else 2e-2)
+        for got, right in zip(grads, wanted):
+            assert got.dtype == torch.bfloat16
+            assert float((got.double().cpu() - right).norm() / right.norm()) < (
+                1e-2 if method == "quadrature" else 0.1
+            )
+
+
+def test_hard_rows_are_found_and_fallen_back_on():
+    mean, scale, tau, target = (x.cuda() for x in families.rows("extreme", 0.05, 10, 128))
+    reports = []
+    expected_softmax_nll(mean.float(), scale.float(), target, temperature=tau.float(), report=reports.append)
+    assert "thorough" in reports[0].reason
+    assert reports[0].reached
+
+
+def test_points_ties_and_ignored_rows():
+    mean = torch.tensor([[1.0, 1.0, 0.0], [2.0, 0.0, 1.0]], device="cuda", requires_grad=True)
+    y = torch.tensor([0, -100], device="cuda")
+    loss = expected_softmax_nll(mean, torch.zeros(2, 3, device="cuda"), y, temperature=0.0)
+    loss.backward()
+    assert float(loss) == pytest.approx(0.6931472, abs=1e-5)
+    assert float(mean.grad.abs().max()) == 0.0
+    p = expected_log_softmax(
+        mean, torch.zeros(2, 3, device="cuda"), temperature=0.0, method="qmc", samples=8
+    ).exp()
+    torch.testing.assert_close(p.cpu(), torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
+
+
+def test_memory_does_not_grow_with_the_work():
+    """Peak extra memory at most four times the inputs."""
+    mean = torch.randn(40_000, 21, device="cuda").requires_grad_()
+    scale = torch.rand(40_000, 21, device="cuda").requires_grad_()
+    y = torch.randint(21, (40_000,), device="cuda")
+    for method in ("quadrature", "qmc"):
+        torch.autograd.grad(expected_softmax_nll(mean, scale, y, method=method, samples=128), (mean, scale))
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        torch.autograd.grad(expected_softmax_nll(mean, scale, y, method=method, samples=128), (mean, scale))
+        torch.cuda.synchronize()
+        extra = torch.cuda.max_memory_allocated() - before
+        assert extra <= 4 * (mean.numel() + scale.numel()) * 4, (method, extra)
