@@ -2,8 +2,6 @@
 
 Under `torch.vmap` the convolutions of R networks become one grouped convolution, and for more than a few input
 channels its gradients run group by group. Written as patches times weights they are batched matrix products.
-On an H200 a stack of 45 LeNet-5 takes 11.5 ms a step so, against 15.4 ms with grouped convolutions throughout and
-13.7 ms with matrix products throughout.
 """
 
 from __future__ import annotations
