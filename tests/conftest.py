@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from scorecard_recorder import pytest_collection_modifyitems, pytest_configure, scorecard
+
+__all__ = ["pytest_collection_modifyitems", "pytest_configure", "scorecard", "shared_data"]
 
 
 @pytest.fixture(scope="session")
