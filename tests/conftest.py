@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from scorecard_recorder import pytest_collection_modifyitems, pytest_configure, scorecard
 
 __all__ = ["pytest_collection_modifyitems", "pytest_configure", "scorecard", "shared_data"]
