@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import draws
+
 BLOCK = 32  # draws handled together; part of the result's last bits, so it is a constant
 
 # One block of noise: (b, ..., K) for the classes and (b, ..., R) for the factors or None.
@@ -58,6 +60,8 @@ def sampled_log_softmax(
         tensor([0.5705, 0.2902, 0.1393])
     """
     samples = noise.shape[0]
+    if floor == 0 and draws.fit(mean, scale, noise, factors, factor_noise):
+        return draws.average(mean, scale, noise, factors, factor_noise, temperature)
     total: Tensor | None = None
     for start in range(0, samples, BLOCK):
         part = noise[start : start + BLOCK]
