@@ -88,8 +88,8 @@ def ask_next(
         return _pack(crowd, [])
     first = expected_gain(q, A[0])
     many = min(crowd.num_items, 4 * n + 100)
-    items = torch.topk(first, many).indices
-    gain = expected_gain(q[items].unsqueeze(1), A.unsqueeze(0))
+    items = _best(first, many)
+    gain = _rounded(expected_gain(q[items].unsqueeze(1), A.unsqueeze(0)))
     gain = gain.masked_fill(_already(crowd, items, people), -1.0)
     return _pack(crowd, _greedy(gain.cpu(), items.tolist(), people.tolist(), n, per_annotator))
 
@@ -98,11 +98,21 @@ def _candidates(aggregate: Aggregate, candidates: int) -> tuple[Tensor, Tensor]:
     """The annotators who tell most about an item of unknown class, most telling first, with their matrices."""
     state = aggregate.state
     skill = diagonal_of(state.layout, state.fitted).mean(1)
-    people = torch.topk(skill, min(4 * candidates, len(skill))).indices
+    people = _best(skill, 4 * candidates)
     A = matrices(state.layout, state.fitted, people).double()
     gain = expected_gain(aggregate.class_prior.double().expand(len(people), -1), A)
-    order = torch.argsort(gain, descending=True, stable=True)[:candidates]
+    order = _best(gain, candidates)
     return people[order], A[order]
+
+
+def _best(values: Tensor, many: int) -> Tensor:
+    """Places of the largest values; among equals the first, on every device."""
+    return torch.argsort(_rounded(values), descending=True, stable=True)[:many]
+
+
+def _rounded(values: Tensor) -> Tensor:
+    """To 2^-30: values that are equal in exact arithmetic stay equal whatever the order of summation."""
+    return (values.double() * 2**30).round() / 2**30
 
 
 def _already(crowd: CrowdLabels, items: Tensor, people: Tensor) -> Tensor:

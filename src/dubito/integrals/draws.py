@@ -33,9 +33,8 @@ class _Draws(torch.autograd.Function):
         from . import triton_draws
 
         *inputs, log_p = ctx.saved_tensors
-        d_mean, d_scale, d_factors, d_tau = triton_draws.backward(
-            *_contiguous(*inputs), log_p, grad.contiguous()
-        )
+        gradients = triton_draws.backward(*_contiguous(*inputs, log_p, grad))
+        d_mean, d_scale, d_factors, d_tau = gradients
         return d_mean, d_scale, d_factors, d_tau, None, None
 
     @staticmethod
