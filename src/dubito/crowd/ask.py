@@ -111,8 +111,8 @@ def _best(values: Tensor, many: int) -> Tensor:
 
 
 def _rounded(values: Tensor) -> Tensor:
-    """To 2^-30: values that are equal in exact arithmetic stay equal whatever the order of summation."""
-    return (values.double() * 2**30).round() / 2**30
+    """To 2^-40: values that are equal in exact arithmetic stay equal whatever the order of summation."""
+    return (values.double() * 2**40).round() / 2**40
 
 
 def _already(crowd: CrowdLabels, items: Tensor, people: Tensor) -> Tensor:
