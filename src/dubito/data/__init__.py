@@ -7,6 +7,7 @@ from ._zips import read_npz
 from .arrays import from_arrays, from_hugging_face, from_torch, map_npy, read_arrays
 from .augment import augment
 from .images import ImageFiles, image_folder
+from .masks import mask_folders, pixel_images, read_mask
 from .named import SETS, load
 from .noisy import with_noise
 from .sampling import balanced
@@ -30,8 +31,11 @@ __all__ = [
     "image_folder",
     "load",
     "map_npy",
+    "mask_folders",
     "normalise",
+    "pixel_images",
     "read_arrays",
+    "read_mask",
     "read_npy",
     "read_npz",
     "read_table",

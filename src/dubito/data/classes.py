@@ -40,3 +40,22 @@ CLOTHING1M = (
     ),
     *("Shawl", "Dress", "Vest", "Underwear"),
 )
+
+VOC = (
+    *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
+    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train"),
+    "tvmonitor",
+)
+
+CITYSCAPES = (
+    *("road", "sidewalk", "building", "wall", "fence", "pole", "traffic light", "traffic sign"),
+    *("vegetation", "terrain", "sky", "person", "rider", "car", "truck", "bus", "train", "motorcycle"),
+    "bicycle",
+)
+# Number in the label files -> class; the other numbers up to 33 are void.
+CITYSCAPES_IDS = {
+    number: train_id
+    for train_id, number in enumerate(
+        (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
+    )
+}

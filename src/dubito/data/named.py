@@ -18,7 +18,8 @@ from ._labelled import LabelledData
 from ._mat import svhn_mat
 from ._packed import packed
 from ._parts import Parts, Reader
-from .classes import CAMVID, CAMVID_VOID, CIFAR10, CIFAR100, CLOTHING1M
+from ._pixel_sets import camvid_folders, cityscapes, voc
+from .classes import CAMVID, CAMVID_VOID, CIFAR10, CIFAR100, CITYSCAPES, CLOTHING1M, VOC
 
 _DIGITS = tuple("0123456789")
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
@@ -62,7 +63,11 @@ SETS = {
     ),
     "svhn": NamedSet((svhn_mat(),), ("train", "test", "extra"), _DIGITS, _SVHN),
     "svhn_crops": NamedSet((packed("svhn_crops"),), _TRAIN_TEST, _DIGITS, _SVHN),
-    "camvid": NamedSet((packed("camvid", void=CAMVID_VOID),), ("train", "val", "test"), CAMVID, _IMAGENET),
+    "camvid": NamedSet(
+        (packed("camvid", void=CAMVID_VOID), camvid_folders()), ("train", "val", "test"), CAMVID, _IMAGENET
+    ),
+    "voc": NamedSet((voc(),), ("train", "val", "trainval", "train_aug", "test"), VOC, _IMAGENET),
+    "cityscapes": NamedSet((cityscapes(),), ("train", "val", "test"), CITYSCAPES, _IMAGENET),
     "cifar10n": NamedSet(
         splits=("train",), classes=CIFAR10, images="cifar10", human=cifar_n("cifar10n"), default="worst"
     ),

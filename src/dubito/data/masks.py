@@ -1,0 +1,241 @@
+"""Images and masks in two folders of a user: matched by name, laid on one canvas, numbers made classes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import DubitoError
+from ._files import read_bytes
+from ._labelled import IGNORED, LabelledData
+from ._masks import (
+    Numbering,
+    PixelFiles,
+    Size,
+    canvas,
+    compact,
+    for_each,
+    image_size,
+    is_colour,
+    read_mask,
+    stack_masks,
+)
+from ._pixel_sets import sizes_agree
+from .images import SUFFIXES, _files
+
+__all__ = ["CLASSES_FILE", "mask_folders", "pixel_images", "read_mask"]
+
+CLASSES_FILE = "classes.txt"
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+FILL = (124, 116, 104)
+_NAMES = 1 << 20
+_MOST_CLASSES = 10_000
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+Number = int | str
+
+
+def mask_folders(
+    images: str | os.PathLike[str],
+    masks: str | os.PathLike[str],
+    *,
+    classes: Sequence[str] | None = None,
+    values: Sequence[Number] | None = None,
+    void: Number | None = 255,
+    suffix: str = "",
+    size: Size | None = None,
+    fit: str = "pad",
+    annotators: bool = False,
+    name: str | None = None,
+) -> LabelledData:
+    """Images of one folder with their masks in another, as pixel labels; images are decoded when asked for.
+
+    ``IMAGES/a/b.jpg`` has the mask ``MASKS/a/b.png``: the same path but for its ending. Masks are grey or palette
+    files whose numbers are classes, or colour images with `values`.
+
+    Arguments:
+        classes: their names; None reads ``MASKS/classes.txt`` (one per line) or else numbers them.
+        values: the number (or "#rrggbb") that stands for each class in the files; None: class k is number k.
+        void: the number (or "#rrggbb") of pixels that are not to be learned from; None: there are none.
+        suffix: what the name of a mask has after that of its image, as ``"_mask"``.
+        size, fit: the canvas (height, width), and "pad" or "scale"; None is as large as the largest image.
+        annotators: the masks lie in one folder per annotator, ``MASKS/ANNOTATOR/a/b.png``; an image needs a mask of
+            at least one of them, and labels are (N, R, H, W) with missing masks void.
+
+    Returns:
+        labels (N, H, W), or (N, R, H, W); `extra["extent"]` holds height and width of each image on the canvas.
+
+    Example:
+        >>> mask_folders("photos", "masks")
+        Traceback (most recent call last):
+        dubito.errors.DubitoError: no such folder at photos
+    """
+    base, drawn = _folder(images), _folder(masks)
+    people = _people(drawn) if annotators else ()
+    pictures = _by_stem(base)
+    places = [drawn / person for person in people] if annotators else [drawn]
+    tables = [_matched(pictures, base, place, suffix, every=not annotators) for place in places]
+    stems = [stem for stem in pictures if any(stem in table for table in tables)]
+    if not stems:
+        raise DubitoError("no image has a mask", where=str(drawn), remedy="masks are found by their name")
+    paths = [pictures[stem] for stem in stems]
+    files = [[table.get(stem) for stem in stems] for table in tables]
+    pairs = [(base / path, mask) for column in files for path, mask in zip(paths, column) if mask]
+    for_each(sizes_agree, pairs)
+    sizes: list[Size] = for_each(image_size, [base / path for path in paths])
+    extents, size = canvas(sizes, size, fit, paths)
+    named = _names(classes, drawn)
+    given = [mask for _, mask in pairs]
+    numbering = _numbering(values, void, named, given)
+    columns = [stack_masks(c, extents, size, numbering, torch.int16) for c in files]
+    labels = torch.stack(columns, 1) if annotators else columns[0]
+    seen = int(labels.max()) + 1
+    titles = named or tuple(map(str, range(max(seen, numbering.num_classes if values else 0, 1))))
+    return LabelledData(
+        PixelFiles(base, paths, extents, size, FILL),
+        labels.to(compact(len(titles))),
+        classes=titles,
+        mean=IMAGENET[0],
+        std=IMAGENET[1],
+        ids=stems,
+        annotators=people,
+        extra={"extent": extents},
+        name=name or base.name,
+    )
+
+
+def pixel_images(
+    images: str | os.PathLike[str], num_classes: int, *, size: Size | None = None, fit: str = "pad"
+) -> LabelledData:
+    """Images without masks, every pixel void: what a trained network is asked about."""
+    base = _folder(images)
+    pictures = _by_stem(base)
+    paths = list(pictures.values())
+    sizes: list[Size] = for_each(image_size, [base / path for path in paths])
+    extents, size = canvas(sizes, size, fit, paths)
+    void = torch.full((1, 1, 1), IGNORED, dtype=torch.int8).expand(len(paths), *size)
+    return LabelledData(
+        PixelFiles(base, paths, extents, size, FILL),
+        void,
+        classes=tuple(map(str, range(num_classes))),
+        mean=IMAGENET[0],
+        std=IMAGENET[1],
+        ids=list(pictures),
+        extra={"extent": extents, "original": _pairs(sizes)},
+        name=base.name,
+    )
+
+
+def _pairs(sizes: Sequence[Size]) -> Tensor:
+    return torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2)
+
+
+def _folder(path: str | os.PathLike[str]) -> Path:
+    base = Path(path)
+    if not base.is_dir():
+        raise DubitoError("no such folder", where=str(base))
+    return base
+
+
+def _people(masks: Path) -> tuple[str, ...]:
+    found = tuple(sorted(e.name for e in os.scandir(masks) if e.is_dir() and not e.name.startswith(".")))
+    if not found:
+        raise DubitoError("no annotators", where=str(masks), expected="one folder of masks per annotator")
+    return found
+
+
+def _by_stem(base: Path) -> dict[str, str]:
+    """Path without its ending -> path, in sorted order; two files of one stem are refused."""
+    found: dict[str, str] = {}
+    for path in _files(base, "."):
+        stem = os.path.splitext(path)[0]
+        if stem in found:
+            raise DubitoError(
+                "two images of one name", where=str(base), got=f"{found[stem]!r} and {path!r}",
+                remedy="masks are matched by name: keep one of them",
+            )  # fmt: skip
+        found[stem] = path
+    if not found:
+        raise DubitoError("no images", where=str(base), expected=", ".join(sorted(SUFFIXES)))
+    return found
+
+
+def _matched(
+    pictures: dict[str, str], images: Path, masks: Path, suffix: str, every: bool
+) -> dict[str, Path]:
+    """stem of an image -> its mask. Images without a mask are refused if `every`, masks without image always."""
+    found = _by_stem(masks)
+    table = {stem: masks / found[stem + suffix] for stem in pictures if stem + suffix in found}
+    alone = [stem for stem in pictures if stem not in table]
+    if every and alone:
+        raise DubitoError(
+            "images without a mask", where=str(images), got=_listed(alone),
+            remedy=f"each needs a mask of its name with {suffix!r} in {masks}" if suffix
+            else f"each needs a mask of its name in {masks}; give suffix= if masks are named otherwise",
+        )  # fmt: skip
+    known = {stem + suffix for stem in pictures}
+    odd = [stem for stem in found if stem not in known]
+    if odd:
+        raise DubitoError("masks without an image", where=str(masks), got=_listed(odd))
+    return table
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _names(classes: Sequence[str] | None, masks: Path) -> tuple[str, ...]:
+    if classes is None:
+        path = masks / CLASSES_FILE
+        if not path.is_file():
+            return ()
+        lines = bytes(read_bytes(path, _NAMES)).decode("utf-8", "replace").splitlines()
+        classes = [line.strip() for line in lines if line.strip()]
+    named = tuple(classes)
+    if len(set(named)) != len(named) or not 1 <= len(named) <= _MOST_CLASSES:
+        raise DubitoError("names of classes must differ", where=str(masks), got=_listed(named))
+    return named
+
+
+def number_of(value: Number) -> int:
+    """The number of a pixel value: 7, "7" or "#rrggbb".
+
+    Example:
+        >>> number_of("#0000ff")
+        255
+    """
+    if isinstance(value, str) and _COLOUR.fullmatch(value):
+        return int(value[1:], 16)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 9:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise DubitoError("not a pixel value", expected="a whole number or '#rrggbb'", got=repr(value))
+
+
+def _numbering(
+    values: Sequence[Number] | None, void: Number | None, named: Sequence[str], masks: Sequence[Path]
+) -> Numbering:
+    if values is None:
+        coloured = [path for path in masks if is_colour(path)]
+        if coloured:
+            raise DubitoError(
+                "a mask holds colours, not class numbers", where=str(coloured[0]),
+                remedy="give values= with the colour of each class, as '#804080'",
+            )  # fmt: skip
+        empty = [] if void is None else [number_of(void)]
+        most = len(named) or _MOST_CLASSES
+        return Numbering({k: k for k in range(most) if k not in empty}, empty)
+    numbers = [number_of(v) for v in values]
+    if len(set(numbers)) != len(numbers) or (named and len(numbers) != len(named)):
+        raise DubitoError(
+            "values must name each class once", expected=f"{len(named) or len(numbers)} different values",
+            got=list(values),
+        )  # fmt: skip
+    empty = [] if void is None or number_of(void) in numbers else [number_of(void)]
+    return Numbering({n: k for k, n in enumerate(numbers)}, empty)
