@@ -49,7 +49,7 @@ class HalfConvolutions(TorchFunctionMode):
         plain = _all(stride, 1) and _all(dilation, 1) and groups == 1 and not isinstance(padding, str)
         x, weight = x.to(self.dtype), weight.to(self.dtype)
         bias = None if bias is None else bias.to(self.dtype)
-        if plain and weight.shape[1] >= FROM_CHANNELS and x.shape[0] % PARTS == 0:
+        if plain and weight.shape[1] >= FROM_CHANNELS:
             return as_matmul(x, weight, bias, padding)
         return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
 
@@ -57,8 +57,8 @@ class HalfConvolutions(TorchFunctionMode):
 def as_matmul(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int | Sequence[int]) -> Tensor:
     """A convolution of stride 1 as patches times weights.
 
-    Shapes: x ``(B, C, H, W)``, weight ``(O, C, k, l)`` -> ``(B, O, H', W')``. The batch is cut into `PARTS`, so
-    that the sum over pixels in the gradient of the weights is shared out.
+    Shapes: x ``(B, C, H, W)``, weight ``(O, C, k, l)`` -> ``(B, O, H', W')``. The batch is cut into at
+    most `PARTS`, so that the sum over pixels in the gradient of the weights is shared out.
 
     Example:
         >>> x, w = torch.rand(8, 3, 6, 6), torch.rand(2, 3, 3, 3)
@@ -67,10 +67,11 @@ def as_matmul(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int | Seq
     """
     high, wide = (padding, padding) if isinstance(padding, int) else padding
     k, w = weight.shape[-2:]
-    padded = F.pad(x, (wide, wide, high, high)).unflatten(0, (PARTS, -1))
+    parts = next(p for p in range(PARTS, 0, -1) if x.shape[0] % p == 0)
+    padded = F.pad(x, (wide, wide, high, high)).unflatten(0, (parts, -1))
     windows = padded.unfold(-2, k, 1).unfold(-2, w, 1)  # (P, b, C, H', W', k, l)
     shape = windows.shape[1], *windows.shape[3:5]
-    patches = windows.permute(0, 2, 5, 6, 1, 3, 4).reshape(PARTS, weight[0].numel(), -1)
+    patches = windows.permute(0, 2, 5, 6, 1, 3, 4).reshape(parts, weight[0].numel(), -1)
     y = torch.matmul(weight.flatten(1), patches).unflatten(-1, shape).transpose(1, 2)
     if bias is not None:
         y = y + bias[:, None, None]

@@ -88,22 +88,22 @@ class Stack:
         All work is queued on a stream of the stack's own, so that several stacks advanced in turn (`together`)
         fill the gaps in each other's work.
         """
-        with _on(self.stream):
+        with on_stream(self.stream):
             positions = self.rows.new_zeros(len(self.models), batch_size)
             options = {"fused": True, "capturable": True} if positions.is_cuda else {}
             trained = optimizer(self.parameters.items(), **options)
         step = captured(partial(self._step, positions, trained), self.stream)
         batches = stream_batches(self.rows.shape[1], self.seeds, epochs, batch_size, self.rows.device)
         for epoch in range(1, epochs + 1):
-            with _on(self.stream):
+            with on_stream(self.stream):
                 _, several = next(batches)
             for batch in several:
-                with _on(self.stream):
+                with on_stream(self.stream):
                     positions.copy_(batch)
                     step()
                 yield
             if visit is not None and (epoch % every == 0 or epoch == epochs):
-                with _on(self.stream):
+                with on_stream(self.stream):
                     visit(epoch)
 
     @torch.no_grad()
@@ -111,7 +111,7 @@ class Stack:
         """log p of the true class for rows of the inputs, ``(n,)`` for all runs or ``(R, n)`` -> ``(R, n, K)``."""
         rows = rows.expand(len(self.models), -1)
         found = []
-        with _on(self.stream):
+        with on_stream(self.stream):
             for part in rows.split(batch_size, dim=1):
                 x = self._inputs(part)
                 noise = self._noise(x.shape[1])
@@ -157,7 +157,7 @@ class Stack:
 
 
 @contextmanager
-def _on(stream: torch.cuda.Stream | None) -> Iterator[None]:
+def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
     """On a GPU: the stack's own stream, and convolutions in bfloat16."""
     if stream is None:
         yield

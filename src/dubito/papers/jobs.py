@@ -95,7 +95,7 @@ def _on_streams(configs: Sequence[Config], out: Path, root: str | None, device: 
     """Small networks stacked, others as lanes; what fits neither is left to the processes."""
     import torch
 
-    from . import stacked, streamed
+    from . import stacked, stacked_crowds, streamed
 
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     known = read(out) if out.is_dir() else []
@@ -109,10 +109,13 @@ def _on_streams(configs: Sequence[Config], out: Path, root: str | None, device: 
     waiting = [c for c in configs if not path_of(out, c).is_file()]
     small = [c for c in waiting if stacked.stackable(c)]
     large = [c for c in waiting if not stacked.stackable(c) and streamed.streamable(c)]
+    crowds = [c for c in waiting if stacked_crowds.stackable(c)]
     if able := _with_first_stage(small, known):
         stacked.run(able, root=root, device=where, known=known, report=report)
     if able := _with_first_stage(large, known):
         streamed.run(able, folder=out / RUNS, root=root, device=where, known=known, report=report)
+    if crowds:
+        stacked_crowds.run(crowds, root=root, device=where, report=report)
 
 
 def _with_first_stage(configs: Sequence[Config], known: Sequence[Result]) -> list[Config]:

@@ -26,6 +26,8 @@ from .results import Result, finished
 # What may differ between the runs of one stack.
 _OWN = {"seed", "noise", "rate", "matrix", "labels", "item", "params"}
 EVERY = 10
+# Percentile, and which example stands for a class: those of the configs with an estimated matrix.
+READINGS = {"englesson2023": (97.0, "below"), "lukasik2020": (99.9, "percentile")}
 
 
 def stackable(config: Config) -> bool:
@@ -36,6 +38,7 @@ def stackable(config: Config) -> bool:
         and config.selection == "last"
         and config.augment == "none"
         and config.epochs > 0
+        and not config.annotators
         and prepare.method_of(config)[0].name
         in ("ce", "smooth", "gce", "bi-tempered", "nan", "bootstrap", "forward", "het", "ln")
     )
@@ -112,8 +115,7 @@ class StackedRuns:
     def _estimated_transitions(self) -> list[Tensor]:
         """T of each run, read from its predictions on its own training inputs (Patrini et al. 2017)."""
         log_p = self.stack.log_probs(self.stack.rows)
-        percentile = 97.0  # the filter of the released code; see `englesson2023`
-        return [anchor_transition(p.exp().cpu(), percentile=percentile, at="below") for p in log_p]
+        return [read_matrix(self.configs[0], p.exp().cpu()) for p in log_p]
 
     def results(self) -> list[Result]:
         """One result per config; the seconds of a stack are shared evenly."""
@@ -187,6 +189,12 @@ def run(
     return everything
 
 
+def read_matrix(config: Config, probabilities: Tensor) -> Tensor:
+    """T as the paper of a run of cross-entropy reads it from predictions on the training inputs."""
+    percentile, at = READINGS.get(config.paper, READINGS["englesson2023"])
+    return anchor_transition(probabilities.double(), percentile=percentile, at=at)  # type: ignore[arg-type]
+
+
 def estimated_matrix(first: dict[tuple[Any, ...], Result], config: Config) -> Tensor:
     """The matrix that a finished run of cross-entropy on the same data, noise and seed has estimated."""
     if place(config) not in first:
@@ -200,7 +208,7 @@ def estimated_matrix(first: dict[tuple[Any, ...], Result], config: Config) -> Te
 
 def place(config: Config) -> tuple[Any, ...]:
     """What a first stage and its second share."""
-    return config.data, config.noise, config.rate, config.seed
+    return config.paper, config.data, config.network, config.noise, config.rate, config.seed
 
 
 def _numeric(name: str, value: Any) -> bool:

@@ -59,11 +59,13 @@ class DoctorHeads(Head):
 
     def of(self, features: Tensor, annotators: Tensor) -> Tensor:
         """Log-probabilities of the given annotators' answers: ``(M, F)`` and ``(M,)`` -> ``(M, K)``."""
+        features = features.to(self.weight.dtype)
         logits = torch.einsum("mkf,mf->mk", self.weight[annotators], features) + self.bias[annotators]
         return logits.log_softmax(-1)
 
     def everyone(self, features: Tensor) -> Tensor:
         """Log-probabilities of all annotators' answers, ``(..., R, K)``."""
+        features = features.to(self.weight.dtype)
         return (torch.einsum("...f,rkf->...rk", features, self.weight) + self.bias).log_softmax(-1)
 
     def average(self, log_q: Tensor, left_out: Tensor | None = None) -> Tensor:
@@ -126,8 +128,10 @@ class DoctorNet(Plain):
         """Mean over the items of the step of the loss of the present stage; 0 for items without labels."""
         if batch.row is None or batch.annotators is None:
             raise DubitoError("this procedure learns from annotators", remedy="pass data with crowd labels")
-        given = batch.y >= 0
-        row, who, y = batch.row[given], batch.annotators[given], batch.y[given]
+        row, who, y = batch.row, batch.annotators, batch.y
+        if not batch.complete:
+            given = y >= 0
+            row, who, y = row[given], who[given], y[given]
         self.model.backbone.train(not self.second_stage)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.second_stage):
             features = self.model.backbone(batch.x)
@@ -135,15 +139,20 @@ class DoctorNet(Plain):
             losses = self._averaging(features, row, who, y)
         else:
             each = -self.head.of(features[row], who).gather(1, y.unsqueeze(1)).squeeze(1)
-            counts = torch.bincount(row, minlength=len(batch.x)).clamp(min=1)
-            losses = each.new_zeros(len(batch.x)).index_add(0, row, each) / counts
+            nothing = each.new_zeros(len(batch.x))
+            counts = nothing.index_add(0, row, torch.ones_like(each)).clamp(min=1)
+            losses = nothing.index_add(0, row, each) / counts
         return weighted(losses, batch).sum() / batch.divisor
 
     def _averaging(self, features: Tensor, row: Tensor, who: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():
             log_q = self.head.everyone(features)
-        labellers = torch.zeros(log_q.shape[:2], dtype=torch.bool, device=log_q.device)
-        labellers[row, who] = True
-        mixed = self.head.average(log_q, labellers)
-        target = torch.zeros_like(mixed).index_put((row, y), mixed.new_ones(()), accumulate=True)
+        labellers = log_q.new_zeros(log_q.shape[:2]).index_add(0, row, _hot(who, log_q.shape[1], log_q.dtype))
+        mixed = self.head.average(log_q, labellers > 0)
+        target = torch.zeros_like(mixed).index_add(0, row, _hot(y, mixed.shape[1], mixed.dtype))
         return -(target * mixed).sum(-1) / target.sum(-1).clamp(min=1)
+
+
+def _hot(index: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """One-hot rows, without a look at the values: within a mapped or captured step there are none."""
+    return (index.unsqueeze(-1) == torch.arange(count, device=index.device)).to(dtype)

@@ -68,8 +68,12 @@ class GeneralisedEM(Plain):
     def begin_epoch(self, epoch: int, data: LabelledData) -> None:
         """At the end of a round: new matrices, new posteriors."""
         super().begin_epoch(epoch, data)
-        if epoch > 0 and epoch % -(-self.epochs // self.rounds) == 0:
+        if self.round_ends(epoch):
             self.update(data)
+
+    def round_ends(self, epoch: int) -> bool:
+        """Whether a round ends before this epoch."""
+        return epoch > 0 and epoch % -(-self.epochs // self.rounds) == 0
 
     def end(self, data: LabelledData) -> None:
         """The last round ends with its posteriors too."""
@@ -77,11 +81,15 @@ class GeneralisedEM(Plain):
 
     @torch.no_grad()
     def update(self, data: LabelledData) -> None:
+        """Both halves of a round, with the network's predictions on the training items."""
+        self.absorb(crowd_of(data), self.predictions(data))
+
+    @torch.no_grad()
+    def absorb(self, crowd: Triplets, log_p: Tensor) -> None:
         """Matrices from what is known about the classes, then posteriors from predictions and matrices."""
-        crowd, log_p = crowd_of(data), self.predictions(data)
         known = self.counted(log_p)
         self.matrices.copy_(count_matrices(known, crowd, self.num_annotators, strength=self.strength))
-        evidence = log_evidence(self.matrices, crowd, len(data))
+        evidence = log_evidence(self.matrices, crowd, len(log_p))
         self.posteriors.copy_(posterior(self.log_prior(log_p, evidence), evidence))
 
     def predictions(self, data: LabelledData) -> Tensor:

@@ -1,0 +1,201 @@
+"""Runs with simulated annotators on one GPU, many at a time: the fast back end for crowds of small networks.
+
+Configs that differ only in seed and in their group of annotators form a `fast_crowd.CrowdStack`, one per method;
+stacks advance together on streams of their own. Split, labels, start, order and choice of the epoch are those of
+the plain runner, and so are the scores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data import LabelledData
+from ..fast_crowd import CrowdStack
+from ..procedures import Plain
+from . import crowds, prepare, records
+from .configs import Config
+from .prepare import Parts
+from .results import Result, finished
+
+_LOG = logging.getLogger("dubito")
+METHODS = ("trace", "no-trace", "oracle", "gem", "mbem", "wdn", "single-cm", "bootstrap", "ce")
+# What may differ between the runs of one stack.
+_OWN = {"seed", "noise", "skill", "jitter", "dominant", "item"}
+
+
+def stackable(config: Config) -> bool:
+    """Whether a config can be part of a stack: simulated annotators, a small network, whole batches, one rate."""
+    return (
+        config.annotators > 0
+        and config.method in METHODS
+        and config.network in ("lenet5", "cnn4", "mlp")
+        and config.schedule == "constant"
+        and config.augment == "none"
+        and not config.patience
+        and config.train > 0
+        and config.train % config.batch == 0
+    )
+
+
+def group(configs: Sequence[Config]) -> list[list[Config]]:
+    """Configs that can share a stack, together, in their order."""
+    found: dict[str, list[Config]] = {}
+    for config in configs:
+        rest = {k: v for k, v in config.to_json().items() if k not in _OWN}
+        found.setdefault(repr(rest), []).append(config)
+    return list(found.values())
+
+
+class CrowdRuns:
+    """One stack of configs: data and models on the device, the steps, the best epochs, and a result for each."""
+
+    def __init__(
+        self, configs: Sequence[Config], *, root: str | None, device: str, capture: bool = True
+    ) -> None:
+        self.configs, self.device = configs, device
+        shared: dict[int, tuple[Tensor, Tensor]] = {}
+        self.parts = [
+            Parts(*(_placed(part, device, shared) for part in prepare.parts(c, root=root)))  # type: ignore[arg-type]
+            for c in configs
+        ]
+        procedures = [_procedure(c, p.train).to(device) for c, p in zip(configs, self.parts)]
+        for procedure, part in zip(procedures, self.parts):
+            procedure.begin(part.train)
+        train = [p.train for p in self.parts]
+        self.stack = CrowdStack(procedures, train, [c.seed for c in configs], capture=capture)
+        self.best: dict[str, Tensor] | None = None
+        self.scores: list[list[float]] = [[] for _ in configs]
+        self.best_epoch, self.seconds = [0] * len(configs), 0.0
+
+    def steps(self) -> Iterator[None]:
+        """Train; after each epoch the weights are kept of every run whose validation accuracy is a new best."""
+        started, config = time.monotonic(), self.configs[0]
+        per_epoch = config.train // config.batch
+        yield from self.stack.steps(
+            steps=config.steps or per_epoch * config.epochs,
+            batch_size=config.batch,
+            optimizer=prepare.optimizer(config),
+            visit=self._visit,
+        )
+        if config.selection == "last" or self.best is None:
+            self.best = self.stack.snapshot()
+        self.seconds = time.monotonic() - started
+
+    def _visit(self, epoch: int) -> None:
+        valid = [p.valid for p in self.parts if p.valid is not None]
+        if not valid or self.configs[0].selection == "last":
+            return
+        log_p = self.stack.log_probs(torch.stack([_rows(v) for v in valid]))
+        accuracies = [_accuracy(of_run.argmax(-1), part) for of_run, part in zip(log_p, valid)]
+        better = [a > max(before, default=-1.0) for a, before in zip(accuracies, self.scores)]
+        now = self.stack.snapshot()
+        if self.best is None:
+            self.best = now
+        chosen = torch.tensor(better, device=log_p.device)
+        for name, value in now.items():
+            which = chosen.view(-1, *[1] * (value.dim() - 1))
+            self.best[name] = torch.where(which, value, self.best[name])
+        for i, accuracy in enumerate(accuracies):
+            self.scores[i].append(accuracy)
+            self.best_epoch[i] = epoch if better[i] else self.best_epoch[i]
+
+    def results(self) -> list[Result]:
+        """One result per config, scored as by the plain runner; the seconds of a stack are shared evenly."""
+        on_gpu = self.device.startswith("cuda")
+        name = f"{torch.cuda.get_device_name()}, convolutions in bfloat16" if on_gpu else ""
+        return [
+            self._result(i, config, name, self.seconds / len(self.configs))
+            for i, config in enumerate(self.configs)
+        ]
+
+    def _result(self, i: int, config: Config, hardware: str, seconds: float) -> Result:
+        procedure, parts = self.stack.procedures[i], self.parts[i]
+        procedure.model.load_state_dict({k: v[i] for k, v in (self.best or {}).items()})
+        history: dict[str, Any] = {"validation_accuracy": self.scores[i], "best_epoch": self.best_epoch[i]}
+        analyses, more = records.analysed(config, procedure.model, parts, procedure)
+        numbers = records.scored(config, procedure.model, parts) | more
+        return finished(config, numbers, seconds, history=history | analyses, hardware=hardware)
+
+
+def run(
+    configs: Sequence[Config],
+    *,
+    root: str | None = None,
+    device: str = "cuda",
+    largest: int = 48,
+    at_once: int = 9,
+    capture: bool = True,
+    until: float = float("inf"),
+    report: Callable[[list[Result]], None] = lambda results: None,
+) -> list[Result]:
+    """Train all configs, `at_once` stacks at a time; `report` gets the results of each stack as it ends.
+
+    Arguments:
+        largest: runs in one stack.
+        until: on the clock of `time.monotonic`; what has not ended by then is given up.
+    """
+    torch.set_float32_matmul_precision("high")
+    parts = [g[i : i + largest] for g in group(configs) for i in range(0, len(g), largest)]
+    found: list[Result] = []
+    for i in range(0, len(parts), at_once):
+        stacks = [CrowdRuns(p, root=root, device=device, capture=capture) for p in parts[i : i + at_once]]
+        for done in _together(stacks, until):
+            report(done)
+            found += done
+    return found
+
+
+def _together(stacks: Sequence[CrowdRuns], until: float) -> Iterator[list[Result]]:
+    """Advance the stacks in turn, a step at a time; the results of each as it ends."""
+    running = [(stack, stack.steps()) for stack in stacks]
+    while running:
+        if time.monotonic() > until:
+            _LOG.warning("%d stacks of annotators given up for lack of time", len(running))
+            return
+        for stack, steps in list(running):
+            if next(steps, _DONE) is _DONE:
+                running.remove((stack, steps))
+                yield stack.results()
+
+
+_DONE: Any = object()
+
+
+def _procedure(config: Config, train: LabelledData) -> Plain:
+    """The untrained procedure of a run, as the plain runner makes it."""
+    K = train.num_classes
+    given: dict[str, Any] = {"transition": crowds.matrices(config, K)} if config.method == "oracle" else {}
+    shape = tuple(train.batch(torch.zeros(1, dtype=torch.int64, device=train.device)).shape[1:])
+    people = len(train.annotators) if train.crowd is not None else None
+    model = prepare.model(config, shape, K, annotators=people, **given)
+    stages = prepare.stages(config, **given)
+    return stages.procedure(model, loss=stages.loss, target=stages.target, penalty=stages.penalty)
+
+
+def _placed(
+    part: LabelledData | None, device: str, shared: dict[int, tuple[Tensor, Tensor]]
+) -> LabelledData | None:
+    """A part on the device; parts that share their inputs share them there too."""
+    if part is None or not isinstance(part.inputs, Tensor):
+        return part
+    if id(part.inputs) not in shared:
+        shared[id(part.inputs)] = part.inputs, part.inputs.to(device)
+    return dataclasses.replace(part, inputs=shared[id(part.inputs)][1]).to(device)
+
+
+def _accuracy(predicted: Tensor, part: LabelledData) -> float:
+    """Share of the given labels (of all annotators, or of the vote) that the predicted class agrees with."""
+    if part.crowd is None:
+        return float((predicted == part.labels).double().mean())
+    return float((predicted[part.crowd.item] == part.crowd.label).double().mean())
+
+
+def _rows(part: LabelledData) -> Tensor:
+    return torch.arange(len(part), device=part.device) if part.rows is None else part.rows

@@ -1,0 +1,59 @@
+"""The stacked back end of crowds against the plain runner, on a few real digits."""
+
+import dataclasses
+
+import pytest
+
+from dubito.papers import runner, stacked_crowds, tanno2019
+from dubito.papers.configs import smoke
+
+
+def config_of(method, per_item=1, **more):
+    made = (tanno2019.FIGURES[f].make("smoke", None, None) for f in ("figure3", "figure6", "figure11"))
+    found = next(
+        c
+        for several in made
+        for c in several
+        if (c.method, c.skill, c.per_item, c.noise, c.seed) == (method, 0.7, per_item, "pairwise_flippers", 0)
+    )
+    few = {"epochs": 2, "train": 128, "validation": 64, "test": 64}
+    if "rounds" in dict(found.params):
+        found = found.with_params(rounds=2)
+    return dataclasses.replace(found, **few, **more)
+
+
+OFTEN = ("trace", "mbem", "wdn", "single-cm")  # one of each kind of step
+METHODS = [pytest.param(m, marks=() if m in OFTEN else pytest.mark.nightly) for m in stacked_crowds.METHODS]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_results_are_those_of_the_plain_runner(method, shared_data):
+    first = config_of(method)
+    configs = [first, dataclasses.replace(first, seed=1, noise="hammer_spammers", dominant=False)]
+    assert all(stacked_crowds.stackable(c) for c in configs)
+    assert len(stacked_crowds.group(configs)) == 1
+    found = stacked_crowds.run(configs, root=str(shared_data / "images"), device="cpu")
+    plain = runner.run(configs[1], root=shared_data / "images", device="cpu")
+    assert found[1].id == plain.id
+    assert found[1].history["best_epoch"] == plain.history["best_epoch"]
+    for name in ("test_accuracy", "validation_accuracy", "cm_error"):
+        if name in plain.metrics or name in found[1].metrics:
+            assert found[1].metrics[name] == pytest.approx(plain.metrics[name], abs=1e-4), name
+
+
+def test_every_method_of_the_figures_has_a_place():
+    """Five digits' figures can be stacked in full; sweeps of flippers are dominant where five can be."""
+    for name in ("figure3", "figure5", "figure6", "figure9", "figure10", "figure11"):
+        for size in ("small", "paper"):
+            made = tanno2019.FIGURES[name].make(size, None, None)
+            assert made
+            assert all(stacked_crowds.stackable(c) for c in made)
+    assert all(c.dominant == (c.skill >= 0.3) for c in tanno2019.FIGURES["figure3"].make("small", None, None))
+    assert not stacked_crowds.stackable(smoke(tanno2019.TABLES["table1a"].make("paper", None, None)[0]))
+
+
+def test_a_deadline_gives_up(shared_data):
+    assert (
+        stacked_crowds.run([config_of("trace")], root=str(shared_data / "images"), device="cpu", until=0.0)
+        == []
+    )
