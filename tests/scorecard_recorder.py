@@ -111,12 +111,17 @@ def session(since: float) -> dict[str, Any]:
     return {
         "date": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "seconds": round(time.time() - since, 1),
-        "command": " ".join(["pytest", *sys.argv[1:]]),
+        "command": " ".join([_program(), *sys.argv[1:]]),
         "commit": commit(),
         "source": source(),
         "versions": {"python": platform.python_version(), **installed()},
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
+
+
+def _program() -> str:
+    path = Path(sys.argv[0])
+    return "pytest" if "pytest" in str(path) else f"python {path.parent.name}/{path.name}"
 
 
 def installed() -> dict[str, str]:

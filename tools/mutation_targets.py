@@ -1,0 +1,61 @@
+"""The mathematical modules and the tests that have to notice a change of each, quick ones first."""
+
+from __future__ import annotations
+
+
+def _in(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"tests/{folder}/test_{name}.py" for name in names)
+
+
+LOSSES = _in("losses", "robust", "cross_entropy_parity", "loss_contract", "loss_properties")
+CHANNELS = _in("channels", "transition", "annotators", "pooled", "channel_contract")
+EM = _in("crowd", "em", "aggregate")
+SOFTMAX = ("tests/test_expected_softmax.py", "tests/test_links.py")
+
+TARGETS: dict[str, tuple[str, ...]] = {
+    "_tensors": LOSSES,
+    "_matrices": (*_in("channels", "transition", "channel_contract"), "tests/test_targets.py"),
+    "losses._deformed": (*_in("losses", "robust", "bi_tempered"), *LOSSES),
+    "losses._normalizer": (*_in("losses", "bi_tempered"), *LOSSES),
+    "losses.bi_tempered": (*_in("losses", "bi_tempered"), *LOSSES),
+    "losses.distill": (*_in("losses", "distillation"), *LOSSES),
+    "losses.likelihood": LOSSES,
+    "losses.logistic_normal": (*_in("losses", "logistic_normal", "logistic_normal_theory"), *LOSSES),
+    "losses.robust": LOSSES,
+    "links": SOFTMAX[::-1],
+    "heads": ("tests/test_heads.py",),
+    "targets": ("tests/test_targets.py", *_in("losses", "smearing_theory")),
+    "weights": ("tests/test_weights.py",),
+    "penalties": ("tests/test_penalties.py",),
+    "channels._core": CHANNELS,
+    "channels.annotators": (*_in("channels", "annotators"), *CHANNELS),
+    "channels.pooled": (*_in("channels", "pooled"), *CHANNELS),
+    "channels.transition": CHANNELS,
+    "metrics.calibration": _in("metrics", "calibration"),
+    "metrics.matrices": _in("metrics", "confusion_error"),
+    "metrics.scores": _in("metrics", "scores"),
+    "metrics.segmentation": _in("metrics", "miou"),
+    "metrics.statistics": _in("metrics", "statistics"),
+    "estimate.anchors": ("tests/test_estimate.py",),
+    "estimate.quality": ("tests/test_estimate.py",),
+    "noise.transitions": _in("noise", "transitions", "corruption"),
+    "noise.corruption": _in("noise", "corruption"),
+    "noise.annotators": _in("noise", "simulated_annotators", "simulate"),
+    "noise.crowds": _in("noise", "simulate", "simulated_annotators"),
+    "noise.missing": _in("noise", "missing_features"),
+    "crowd._em": EM,
+    "crowd._simple": EM,
+    "crowd.agreement": _in("crowd", "agreement"),
+    "crowd.intervals": _in("crowd", "intervals"),
+    "crowd.quality": _in("crowd", "quality"),
+    "crowd.vote": _in("crowd", "aggregate", "labels"),
+    "integrals.binary": _in("integrals", "binary_and_variance"),
+    "integrals.variance": _in("integrals", "binary_and_variance"),
+    "integrals.sampled": _in("integrals", "sampled", "integrals_border"),
+    "integrals.noise": _in("integrals", "sampled"),
+    "integrals.likelihood": (*_in("integrals", "likelihood", "integrals_border"), *SOFTMAX),
+    "integrals.quadrature": _in("integrals", "likelihood", "all_classes", "integrals_border"),
+    "integrals.all_classes": _in("integrals", "all_classes", "integrals_border"),
+    "integrals.factors": _in("integrals", "factors", "integrals_border"),
+    "integrals.gumbel_normal": _in("integrals", "gumbel_normal", "likelihood"),
+}

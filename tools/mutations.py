@@ -1,0 +1,191 @@
+"""Small changes to a syntax tree, each of which a test ought to notice.
+
+Signs, operators, comparisons, constants, transposes, minimum for maximum, sum for mean: the faults that still train.
+Left alone: docstrings, annotations, text, and whatever only words an error (`raise`, messages).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeGuard
+
+OPERATORS: dict[type, type] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+COMPARISONS: dict[type, type] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+PAIRS = [
+    *(("min", "max"), ("amin", "amax"), ("argmin", "argmax"), ("minimum", "maximum"), ("all", "any")),
+    *(("sum", "mean"), ("zeros", "ones"), ("zeros_like", "ones_like"), ("sin", "cos"), ("tril", "triu")),
+    *(("exp", "log"), ("expm1", "log1p"), ("sqrt", "square"), ("softmax", "log_softmax"), ("floor", "ceil")),
+    *(("cumsum", "cumprod"), ("logaddexp", "maximum"), ("sigmoid", "logsigmoid"), ("erf", "erfc")),
+]
+NAMES = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])} | {"maximum": "minimum"}
+TRANSPOSES = ("mT", "T", "mH")
+TRANSPOSING = ("transpose", "t", "abs", "detach", "neg")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed tree: where, what it read before, what it reads now, and whether it occurs more than once there."""
+
+    tree: ast.Module
+    function: str
+    line: int
+    before: str
+    after: str
+    turn: int
+
+    @property
+    def name(self) -> str:
+        """Names the mutant however the lines move: function, change, and which of equal changes."""
+        return f"{self.function}: {self.before} -> {self.after}" + (f" #{self.turn}" if self.turn else "")
+
+
+def mutants(source: str) -> Iterator[Mutant]:
+    """Every mutant of a module, in the order of its text."""
+    tree = ast.parse(source)
+    turns: dict[tuple[str, str, str], int] = {}
+    for function, path in list(_places(tree)):
+        original = _follow(tree, path)
+        for changed in _changes(original):
+            made = copy.deepcopy(tree)
+            _put(made, path, changed)
+            before, after = ast.unparse(original), ast.unparse(changed)
+            turn = turns[key] = turns.get(key := (function, before, after), -1) + 1
+            yield Mutant(ast.fix_missing_locations(made), function, original.lineno, before, after, turn)
+
+
+Path = tuple[tuple[str, int | None], ...]
+
+
+def _places(node: ast.AST, function: str = "", path: Path = ()) -> Iterator[tuple[str, Path]]:
+    """The expressions that may be changed, with the function that holds each."""
+    for field, value in ast.iter_fields(node):
+        if field in ("annotation", "returns", "decorator_list", "type_params") or _is_words(node, field):
+            continue
+        children = value if isinstance(value, list) else [value]
+        for i, child in enumerate(children):
+            if not isinstance(child, ast.AST) or _is_left_alone(child):
+                continue
+            step = (*path, (field, i if isinstance(value, list) else None))
+            inside = function
+            if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                inside = f"{function}.{child.name}".lstrip(".")
+            if isinstance(child, (ast.expr, ast.AugAssign)):
+                yield inside, step
+            if not _is_negative_number(child):
+                yield from _places(child, inside, step)
+
+
+def _is_negative_number(node: ast.AST) -> TypeGuard[ast.UnaryOp]:
+    """-1 is one number, not a sign and a number."""
+    is_minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    return is_minus and isinstance(node.operand, ast.Constant)
+
+
+def _is_words(node: ast.AST, field: str) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Assert) and field == "msg")
+
+
+def _is_left_alone(node: ast.AST) -> bool:
+    if isinstance(node, (ast.Raise, ast.Import, ast.ImportFrom)):
+        return True
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return True
+    return isinstance(node, ast.Call) and "DubitoError" in ast.unparse(node.func)
+
+
+def _changes(node: ast.AST) -> Iterator[ast.AST]:
+    """What may stand in the place of one node."""
+    if isinstance(node, (ast.BinOp, ast.AugAssign)):
+        if type(node.op) in OPERATORS:
+            yield _with(node, op=OPERATORS[type(node.op)]())
+        elif isinstance(node.op, ast.MatMult) and isinstance(node, ast.BinOp):
+            yield _with(node, left=node.right, right=node.left)
+    elif _is_negative_number(node):
+        yield _with(node, operand=next(_constants(node.operand)))
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not, ast.Invert)):
+        yield node.operand
+    elif isinstance(node, ast.Compare):
+        for i, op in enumerate(node.ops):
+            yield _with(node, ops=[*node.ops[:i], COMPARISONS[type(op)](), *node.ops[i + 1 :]])
+    elif isinstance(node, ast.BoolOp):
+        yield _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    elif isinstance(node, ast.IfExp):
+        yield _with(node, body=node.orelse, orelse=node.body)
+    elif isinstance(node, ast.Constant):
+        yield from _constants(node)
+    elif isinstance(node, ast.Call):
+        yield from _calls(node)
+    elif isinstance(node, ast.Attribute) and node.attr in TRANSPOSES and isinstance(node.ctx, ast.Load):
+        yield node.value
+
+
+def _constants(node: ast.Constant) -> Iterator[ast.AST]:
+    value = node.value
+    if isinstance(value, bool):
+        yield ast.copy_location(ast.Constant(not value), node)
+    elif isinstance(value, int):
+        yield ast.copy_location(ast.Constant(value + 1), node)
+    elif isinstance(value, float):
+        yield ast.copy_location(ast.Constant(1.5 * value if value else 1.0), node)
+
+
+def _calls(node: ast.Call) -> Iterator[ast.AST]:
+    if isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        if name in NAMES:
+            yield _with(node, func=_with(node.func, attr=NAMES[name]))
+        elif name in TRANSPOSING:
+            yield node.func.value
+    elif isinstance(node.func, ast.Name) and node.func.id in ("min", "max", "any", "all"):
+        yield _with(node, func=_with(node.func, id=NAMES[node.func.id]))
+    for i, given in enumerate(node.keywords):
+        if given.arg in ("min", "max"):
+            other = ast.keyword(NAMES[given.arg], given.value)
+            yield _with(node, keywords=[*node.keywords[:i], other, *node.keywords[i + 1 :]])
+
+
+def _with(node: ast.AST, **fields: object) -> ast.AST:
+    made = copy.copy(node)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def _follow(tree: ast.AST, path: Path) -> ast.AST:
+    node = tree
+    for field, i in path:
+        value = getattr(node, field)
+        node = value if i is None else value[i]
+    return node
+
+
+def _put(tree: ast.AST, path: Path, changed: ast.AST) -> None:
+    (field, i), parent = path[-1], _follow(tree, path[:-1])
+    if i is None:
+        setattr(parent, field, changed)
+    else:
+        getattr(parent, field)[i] = changed
