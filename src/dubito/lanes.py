@@ -75,14 +75,16 @@ class Lane:
         every: int = 1,
         folder: str | Path | None = None,
         leave: Callable[[], bool] = lambda: False,
+        steps: int | None = None,
     ) -> Iterator[None]:
         """Train, one step per item of the iterator; `visit(e)` is called after each `every`-th epoch.
 
         Arguments:
+            steps: the length of the run where it ends within the last epoch.
             folder: where a checkpoint is looked for at the start.
             leave: asked at the end of each epoch; if it says so, a checkpoint is written and the iterator ends.
         """
-        total = -(-len(self.data) * epochs // batch_size)
+        total = steps or -(-len(self.data) * epochs // batch_size)
         with self.context():
             positions = torch.zeros(batch_size, dtype=torch.int64, device=self.data.device)
             epoch = torch.zeros((), dtype=torch.int64, device=self.data.device)
@@ -95,7 +97,7 @@ class Lane:
         for number in range(self.epoch + 1, epochs + 1):
             with self.context():
                 first, several = next(batches)
-            for i, batch in enumerate(several[:, 0]):
+            for i, batch in enumerate(several[: total - done, 0]):
                 with self.context():
                     self.model.train()
                     positions.copy_(batch)

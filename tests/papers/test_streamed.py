@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dubito.data import LabelledData
-from dubito.papers import englesson2023, prepare, runner, streamed
+from dubito.papers import englesson2023, lukasik2020, prepare, runner, streamed
 
 BASE = {"network": "lenet5", "train": 96, "validation": 32, "test": 64, "pool": 128, "batch": 32, "epochs": 3}
 
@@ -62,3 +62,37 @@ def test_forward_takes_the_matrix_of_cross_entropy(tmp_path):
 def test_what_can_be_a_lane():
     assert streamed.streamable(config("ln"))
     assert not streamed.streamable(dataclasses.replace(config("ce"), selection="best", patience=5))
+
+
+def lukasik(method: str, **params):
+    found = lukasik2020.TABLES["table7"].make("paper", None, None)
+    one = next(c for c in found if c.method == method and (not params or dict(c.params) == params))
+    small = {"network": "lenet5", "train": 96, "test": 64, "pool": 96, "batch": 40, "steps": 7}
+    plain = {"data": "mnist", "augment": "none", "normalise": "unit", "size": "small"}
+    return dataclasses.replace(one, **small, **plain)
+
+
+@pytest.mark.parametrize("method", ["ce", "forward", "backward"])
+def test_a_run_counted_in_steps_ends_within_an_epoch(tmp_path, method):
+    """Given matrices, analyses of the training set, milestones: all as the plain runner has them."""
+    wanted = lukasik(method)
+    (ours,) = streamed.run([wanted], folder=tmp_path, device="cpu")
+    theirs = runner.run(wanted, device="cpu")
+    assert set(theirs.metrics) <= set(ours.metrics)
+    for name, value in theirs.metrics.items():
+        assert ours.metrics[name] == pytest.approx(value, abs=1e-6), name
+    assert ours.history["probabilities"] == theirs.history["probabilities"]
+
+
+def test_an_estimated_matrix_that_cannot_be_inverted_is_mixed_with_the_identity(tmp_path):
+    first = streamed.run([lukasik("ce")], folder=tmp_path, device="cpu")
+    wanted = lukasik("backward", percentile=99.9, transition="estimated")
+    (ours,) = streamed.run([wanted], folder=tmp_path, device="cpu", known=first)
+    theirs = runner.run(wanted, device="cpu")
+    assert ours.history["mixed_with_identity"] == theirs.history["mixed_with_identity"] > 0
+    torch.testing.assert_close(
+        torch.tensor(ours.history["transition"]),
+        torch.tensor(theirs.history["transition"]),
+        atol=1e-6,
+        rtol=0,
+    )

@@ -67,7 +67,7 @@ def by_part(log_p: Tensor, train: LabelledData) -> dict[str, float]:
 
 
 def analysed(
-    config: Config, model: Model, parts: Parts, procedure: Plain
+    config: Config, model: Model, parts: Parts, procedure: Plain | None = None
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """(history, further metrics) of the analyses in the config's `record` that this run can have."""
     history: dict[str, Any] = {}
@@ -77,7 +77,7 @@ def analysed(
             found, more = ANALYSES[name](config, model, parts)
             history |= {name: found} if found else {}
             numbers |= more
-    if "confusion" in config.record:
+    if "confusion" in config.record and procedure is not None:
         found, more = confusion(config, model, parts, procedure)
         history |= {"confusion": found} if found else {}
         numbers |= more

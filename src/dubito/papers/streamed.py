@@ -14,21 +14,24 @@ from typing import Any
 import torch
 
 from .. import fast
-from ..estimate import anchor_transition
 from ..evaluate import scores
 from ..lanes import Lane
+from ..noise import resample
 from ..procedures import Plain
-from . import prepare
+from . import prepare, records
 from .configs import Config, run_id
 from .results import Result, finished
-from .stacked import estimated_matrix, place
+from .runner import invertible
+from .stacked import estimated_matrix, place, read_matrix
 
 EVERY = 10
 
 
 def streamable(config: Config) -> bool:
-    """Whether a config can be a lane: whole epochs, the last one reported, a plain procedure without a penalty."""
-    if config.selection != "last" or not config.epochs or config.annotators:
+    """Whether a config can be a lane: the last step reported, a plain procedure without a penalty."""
+    if config.selection != "last" or config.annotators or config.balanced or "curves" in config.record:
+        return False
+    if config.method in ("distill", "oracle"):
         return False
     stages = prepare.stages(config)
     return stages.procedure is Plain and stages.penalty is None
@@ -50,9 +53,8 @@ class LaneRun:
         self.parts = prepare.Parts(
             train.to(device), None if valid is None else valid.to(device), test.to(device)
         )
-        given: dict[str, Any] = (
-            {"transition": estimated_matrix(first, config)} if config.method == "forward" else {}
-        )
+        self.found: dict[str, Any] = {}
+        given = self._given(first)
         shape = tuple(self.parts.train.batch(torch.zeros(1, dtype=torch.int64, device=device)).shape[1:])
         model = prepare.model(config, shape, self.parts.train.num_classes, **given)
         self.lane = Lane(
@@ -69,7 +71,7 @@ class LaneRun:
     def steps(self, leave: Callable[[], bool]) -> Iterator[None]:
         """Train from the last checkpoint to the end, or until `leave` says so at the end of an epoch."""
         config = self.config
-        total = -(-len(self.parts.train) * config.epochs // config.batch)
+        total = config.steps or -(-len(self.parts.train) * config.epochs // config.batch)
 
         def asked() -> bool:
             stop = leave()
@@ -78,7 +80,7 @@ class LaneRun:
             return stop
 
         yield from self.lane.steps(
-            epochs=config.epochs,
+            epochs=self.epochs,
             batch_size=config.batch,
             optimizer=prepare.optimizer(config),
             schedule=prepare.schedule(config, total),
@@ -86,24 +88,56 @@ class LaneRun:
             every=EVERY,
             folder=self.folder,
             leave=asked,
+            steps=total,
         )
         self._note_time()
 
     @property
+    def epochs(self) -> int:
+        """Epochs begun by the end of the run."""
+        count, config = len(self.parts.train), self.config
+        return config.epochs or -(-config.steps * config.batch // count)
+
+    @property
     def done(self) -> bool:
         """Whether the last epoch is behind it."""
-        return self.lane.epoch == self.config.epochs
+        return self.lane.epoch == self.epochs
 
     def result(self) -> Result:
         """What a finished run left."""
         notes = self.lane.memory["notes"]
         name = f"{torch.cuda.get_device_name()}, bfloat16 autocast" if self.device == "cuda" else ""
-        history = {**notes["history"], "every": EVERY}
+        history = {**notes["history"], "every": EVERY, **self.found}
         if self.config.method == "ce":
-            probabilities = self.lane.log_probs(self.parts.train).exp().cpu()
-            history["transition"] = anchor_transition(probabilities, percentile=97.0, at="below").tolist()
+            probabilities = self.lane.log_probs(prepare.still(self.config, self.parts.train)).exp().cpu()
+            history["transition"] = read_matrix(self.config, probabilities).tolist()
         metrics = {name: values[-1] for name, values in notes["history"].items()}
+        if self.config.record:
+            numbers, analyses = self._records()
+            metrics, history = {**numbers, **metrics}, {**history, **analyses}
         return finished(self.config, metrics, notes["seconds"], history=history, hardware=name)
+
+    def _given(self, first: dict[Any, Result]) -> dict[str, Any]:
+        """The matrix of a correction: of the printed strength, or estimated by a run of cross-entropy."""
+        config = self.config
+        if config.method not in ("forward", "backward"):
+            return {}
+        if config.param("transition") != "estimated":
+            T = resample(self.parts.train.num_classes, float(config.param("alpha", 0.0) or 0.0))
+        else:
+            T = estimated_matrix(first, config)
+            if config.method == "backward":
+                T, self.found["mixed_with_identity"] = invertible(T)
+        self.found["transition"] = T.tolist()
+        return {"transition": T}
+
+    def _records(self) -> tuple[dict[str, float], dict[str, Any]]:
+        """Scores and analyses as the plain runner makes them, in float32 and without fused kernels."""
+        parts = self.parts._replace(train=prepare.still(self.config, self.parts.train))
+        with self.lane.context(), torch.compiler.set_stance("force_eager"):
+            numbers = records.scored(self.config, self.lane.model, parts)
+            analyses, more = records.analysed(self.config, self.lane.model, parts)
+        return {**numbers, **more}, analyses
 
     def _note_time(self) -> None:
         now = time.monotonic()
