@@ -3,10 +3,10 @@
     python tools/mutate.py links penalties --jobs 2 --out mutation.jsonl
     python tools/mutate.py --all --jobs 16 --minutes 7 --limit 60 --out mutation.jsonl
 
-torch and the test libraries are imported once; every mutant is then tried in a forked process of its own, which imports
-dubito with the changed module and runs that module's tests until the first failure. A mutant that hangs, dies or fails
-to import is noticed too. With --limit a random sample of each module is tried (the seed is fixed); with --minutes no
-mutant is begun after that time, and the order is random, so that what was tried remains a fair sample.
+torch and the test libraries are imported once; every mutant is then tried in a forked process of its own, which
+imports dubito with the changed module and runs that module's tests until the first failure. A mutant that hangs, dies
+or fails to import is noticed too. With --limit a random sample of each module is tried (the seed is fixed); with
+--minutes no mutant is begun after that time, and the order is random, so that what was tried remains a fair sample.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ KILLED, SURVIVED, SLOW, BROKEN = "killed", "survived", "timeout", "broken"
 
 
 def module_path(module: str) -> Path:
+    """The file of a module named as in `TARGETS`."""
     return ROOT / "src" / "dubito" / (module.replace(".", "/") + ".py")
 
 
@@ -111,6 +112,7 @@ class Pool:
         self.running: dict[int, tuple[float, float, Any]] = {}
 
     def start(self, module: str, tree: Any, limit: float, what: Any) -> None:
+        """Try one tree; `what` is given back with the verdict."""
         log = self.folder / f"{os.getpid()}-{time.monotonic_ns()}.log"
         pid = fork(module, tree, log)
         self.running[pid] = (time.monotonic(), limit, (what, log))
@@ -137,6 +139,7 @@ class Pool:
         return found
 
     def wait(self) -> list[tuple[Any, str, float]]:
+        """As `ended`, once there is one."""
         while not (found := self.ended()):
             time.sleep(0.02)
         return found
@@ -170,6 +173,7 @@ def plan(modules: list[str], limit: int | None, seed: int) -> list[tuple[str, Mu
 
 
 def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -216,6 +220,7 @@ def write(
     total: dict[str, int],
     times: dict[str, float],
 ) -> None:
+    """One line for the session and one per module."""
     lines: list[dict[str, Any]] = [{"session": head}]
     for module in sorted(found):
         verdicts = [verdict for _, verdict in found[module]]

@@ -1,7 +1,7 @@
 """Small changes to a syntax tree, each of which a test ought to notice.
 
-Signs, operators, comparisons, constants, transposes, minimum for maximum, sum for mean: the faults that still train.
-Left alone: docstrings, annotations, text, and whatever only words an error (`raise`, messages).
+Signs, operators, comparisons, constants, transposes, minimum for maximum, sum for mean: the faults that
+still train. Left alone: docstrings, annotations, text, and whatever only words an error (`raise`, messages).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TRANSPOSING = ("transpose", "t", "abs", "detach", "neg")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed tree: where, what it read before, what it reads now, and whether it occurs more than once there."""
+    """One changed tree: where, what it read before, what it reads now, and which of equal changes."""
 
     tree: ast.Module
     function: str
@@ -101,8 +101,9 @@ def _places(node: ast.AST, function: str = "", path: Path = ()) -> Iterator[tupl
 
 def _is_negative_number(node: ast.AST) -> TypeGuard[ast.UnaryOp]:
     """-1 is one number, not a sign and a number."""
-    is_minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
-    return is_minus and isinstance(node.operand, ast.Constant)
+    if not isinstance(node, ast.UnaryOp) or not isinstance(node.op, ast.USub):
+        return False
+    return isinstance(node.operand, ast.Constant)
 
 
 def _is_words(node: ast.AST, field: str) -> bool:
@@ -125,7 +126,7 @@ def _changes(node: ast.AST) -> Iterator[ast.AST]:
         elif isinstance(node.op, ast.MatMult) and isinstance(node, ast.BinOp):
             yield _with(node, left=node.right, right=node.left)
     elif _is_negative_number(node):
-        yield _with(node, operand=next(_constants(node.operand)))
+        yield _with(node, operand=next(_changes(node.operand)))
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not, ast.Invert)):
         yield node.operand
     elif isinstance(node, ast.Compare):
