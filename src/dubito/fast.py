@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -47,6 +47,7 @@ class Stack:
         rows, labels: per run, the rows of its training examples and their observed labels, both ``(R, n)``.
         seeds: per run, what keys the order of its examples.
         mean, std: normalisation of the inputs, as in `data.LabelledData`.
+        convolutions: their precision on a GPU.
     """
 
     method: Method
@@ -59,6 +60,7 @@ class Stack:
     static: Mapping[str, Any] = field(default_factory=dict)
     mean: Statistics = None
     std: Statistics = None
+    convolutions: torch.dtype = torch.bfloat16
 
     def __post_init__(self) -> None:
         parameters, buffers = stack_module_state(list(self.models))
@@ -88,22 +90,22 @@ class Stack:
         All work is queued on a stream of the stack's own, so that several stacks advanced in turn (`together`)
         fill the gaps in each other's work.
         """
-        with on_stream(self.stream):
+        with self._place():
             positions = self.rows.new_zeros(len(self.models), batch_size)
             options = {"fused": True, "capturable": True} if positions.is_cuda else {}
             trained = optimizer(self.parameters.items(), **options)
         step = captured(partial(self._step, positions, trained), self.stream)
         batches = stream_batches(self.rows.shape[1], self.seeds, epochs, batch_size, self.rows.device)
         for epoch in range(1, epochs + 1):
-            with on_stream(self.stream):
+            with self._place():
                 _, several = next(batches)
             for batch in several:
-                with on_stream(self.stream):
+                with self._place():
                     positions.copy_(batch)
                     step()
                 yield
             if visit is not None and (epoch % every == 0 or epoch == epochs):
-                with on_stream(self.stream):
+                with self._place():
                     visit(epoch)
 
     @torch.no_grad()
@@ -111,12 +113,15 @@ class Stack:
         """log p of the true class for rows of the inputs, ``(n,)`` for all runs or ``(R, n)`` -> ``(R, n, K)``."""
         rows = rows.expand(len(self.models), -1)
         found = []
-        with on_stream(self.stream):
+        with self._place():
             for part in rows.split(batch_size, dim=1):
                 x = self._inputs(part)
                 noise = self._noise(x.shape[1])
                 found.append(torch.vmap(self._predict)(self._state(), dict(self.hyper), x, noise))
             return torch.cat(found, dim=1)
+
+    def _place(self) -> AbstractContextManager[None]:
+        return on_stream(self.stream, self.convolutions)
 
     def _step(self, positions: Tensor, optimizer: torch.optim.Optimizer) -> None:
         part = self.rows.gather(1, positions)
@@ -157,10 +162,10 @@ class Stack:
 
 
 @contextmanager
-def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """On a GPU: the stack's own stream, and convolutions in bfloat16."""
+def on_stream(stream: torch.cuda.Stream | None, convolutions: torch.dtype = torch.bfloat16) -> Iterator[None]:
+    """On a GPU: the stack's own stream, and the precision of its convolutions."""
     if stream is None:
         yield
         return
-    with torch.cuda.stream(stream), HalfConvolutions():
+    with torch.cuda.stream(stream), HalfConvolutions(convolutions):
         yield

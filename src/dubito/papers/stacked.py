@@ -68,6 +68,7 @@ class StackedRuns:
         *,
         device: str = "cuda",
         transitions: Sequence[Tensor] | None = None,
+        convolutions: torch.dtype = torch.bfloat16,
     ) -> None:
         self.configs, self.data, first = configs, data, data[0]
         inputs: Tensor = first.train.inputs  # type: ignore[assignment]
@@ -93,6 +94,7 @@ class StackedRuns:
             static=static,
             mean=first.train.mean,
             std=first.train.std,
+            convolutions=convolutions,
         )
         self.device, self.history, self.started = device, {}, time.monotonic()  # type: ignore[var-annotated]
         self.seconds = 0.0
@@ -119,7 +121,8 @@ class StackedRuns:
 
     def results(self) -> list[Result]:
         """One result per config; the seconds of a stack are shared evenly."""
-        name = f"{torch.cuda.get_device_name()}, convolutions in bfloat16" if self.device == "cuda" else ""
+        precision = str(self.stack.convolutions).removeprefix("torch.")
+        name = f"{torch.cuda.get_device_name()}, convolutions in {precision}" if self.device == "cuda" else ""
         share = self.seconds / len(self.configs)
         return [
             finished(
@@ -161,14 +164,18 @@ def run(
     at_once: int = 2,
     known: Sequence[Result] = (),
     report: Callable[[list[Result]], None] = lambda results: None,
+    convolutions: torch.dtype = torch.bfloat16,
 ) -> list[Result]:
     """Train all configs, `at_once` stacks at a time; `report` gets the results of each wave of stacks.
 
     Arguments:
         known: results of earlier runs; forward correction takes its matrix from those of plain cross-entropy on
             the same data, noise and seed, and where there is none such a run comes first.
+        convolutions: their precision; with float32 all else is in full float32 too.
     """
-    torch.set_float32_matmul_precision("high")
+    exact = convolutions == torch.float32
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    torch.backends.cudnn.allow_tf32 = not exact
     first = {place(r.config): r for r in known if r.config.method == "ce"}
     waiting = group(configs)
     everything: list[Result] = []
@@ -180,7 +187,9 @@ def run(
         for configs_ in wave:
             data = [prepare.parts(c, root=root) for c in configs_]
             matrices = [estimated_matrix(first, c) for c in configs_] if second_stage else None
-            stacks.append(StackedRuns(configs_, data, device=device, transitions=matrices))
+            stacks.append(
+                StackedRuns(configs_, data, device=device, transitions=matrices, convolutions=convolutions)
+            )
         fast.together([stack.steps() for stack in stacks])
         done = [result for stack in stacks for result in stack.results()]
         first |= {place(r.config): r for r in done if r.config.method == "ce"}

@@ -177,6 +177,7 @@ def run(
         report: gets the results of each group of lanes as it finishes.
     """
     torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
     end = time.monotonic() + seconds
     have = {r.id for r in known}
     first = {place(r.config): r for r in known if r.config.method == "ce"}
