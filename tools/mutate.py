@@ -4,8 +4,8 @@
     python tools/mutate.py --all --jobs 16 --minutes 7 --limit 60 --out mutation.jsonl
 
 torch and the test libraries are imported once; every mutant is then tried in a forked process of its own, which
-imports dubito with the changed module and runs that module's tests until the first failure. A mutant that hangs, dies
-or fails to import is noticed too. With --limit a random sample of each module is tried (the seed is fixed); with
+imports dubito with the changed module and runs that module's tests until the first failure. A mutant that hangs,
+dies or fails to import is noticed too. With --limit a random sample of each module is tried (of a fixed seed); with
 --minutes no mutant is begun after that time, and the order is random, so that what was tried remains a fair sample.
 """
 
