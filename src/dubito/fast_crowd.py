@@ -153,7 +153,7 @@ class CrowdStack:
         size = len(x)
         batch = Batch(positions, x, y, complete=True, examples=size, given=size)
         if who is not None:
-            row = torch.arange(size, device=x.device).repeat_interleave(y.shape[1], output_size=y.numel())
+            row = torch.div(torch.arange(y.numel(), device=x.device), y.shape[1], rounding_mode="floor")
             batch = batch._replace(y=y.flatten(), row=row, annotators=who.flatten())
         found: Tensor = functional_call(self.template, state, (batch, _no_draw))
         return found

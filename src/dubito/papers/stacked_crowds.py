@@ -53,19 +53,37 @@ def group(configs: Sequence[Config]) -> list[list[Config]]:
     return list(found.values())
 
 
+class Data:
+    """The parts of runs on a device. Runs that differ in method only, share them; all share the images."""
+
+    def __init__(self, root: str | None, device: str) -> None:
+        self.root, self.device = root, device
+        self._parts: dict[Config, Parts] = {}
+        self._inputs: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def of(self, config: Config) -> Parts:
+        """Training, validation and test examples of a run."""
+        place = dataclasses.replace(config, method="", params=(), item="", record=())
+        if place not in self._parts:
+            made = prepare.parts(config, root=self.root)
+            self._parts[place] = Parts(*(self._placed(part) for part in made))  # type: ignore[arg-type]
+        return self._parts[place]
+
+    def _placed(self, part: LabelledData | None) -> LabelledData | None:
+        if part is None or not isinstance(part.inputs, Tensor):
+            return part
+        if id(part.inputs) not in self._inputs:
+            self._inputs[id(part.inputs)] = part.inputs, part.inputs.to(self.device)
+        return dataclasses.replace(part, inputs=self._inputs[id(part.inputs)][1]).to(self.device)
+
+
 class CrowdRuns:
     """One stack of configs: data and models on the device, the steps, the best epochs, and a result for each."""
 
-    def __init__(
-        self, configs: Sequence[Config], *, root: str | None, device: str, capture: bool = True
-    ) -> None:
-        self.configs, self.device = configs, device
-        shared: dict[int, tuple[Tensor, Tensor]] = {}
-        self.parts = [
-            Parts(*(_placed(part, device, shared) for part in prepare.parts(c, root=root)))  # type: ignore[arg-type]
-            for c in configs
-        ]
-        procedures = [_procedure(c, p.train).to(device) for c, p in zip(configs, self.parts)]
+    def __init__(self, configs: Sequence[Config], data: Data, *, capture: bool = True) -> None:
+        self.configs, self.device = configs, data.device
+        self.parts = [data.of(c) for c in configs]
+        procedures = [_procedure(c, p.train).to(data.device) for c, p in zip(configs, self.parts)]
         for procedure, part in zip(procedures, self.parts):
             procedure.begin(part.train)
         train = [p.train for p in self.parts]
@@ -144,8 +162,9 @@ def run(
     torch.set_float32_matmul_precision("high")
     parts = [g[i : i + largest] for g in group(configs) for i in range(0, len(g), largest)]
     found: list[Result] = []
+    data = Data(root, device)
     for i in range(0, len(parts), at_once):
-        stacks = [CrowdRuns(p, root=root, device=device, capture=capture) for p in parts[i : i + at_once]]
+        stacks = [CrowdRuns(p, data, capture=capture) for p in parts[i : i + at_once]]
         for done in _together(stacks, until):
             report(done)
             found += done
@@ -177,17 +196,6 @@ def _procedure(config: Config, train: LabelledData) -> Plain:
     model = prepare.model(config, shape, K, annotators=people, **given)
     stages = prepare.stages(config, **given)
     return stages.procedure(model, loss=stages.loss, target=stages.target, penalty=stages.penalty)
-
-
-def _placed(
-    part: LabelledData | None, device: str, shared: dict[int, tuple[Tensor, Tensor]]
-) -> LabelledData | None:
-    """A part on the device; parts that share their inputs share them there too."""
-    if part is None or not isinstance(part.inputs, Tensor):
-        return part
-    if id(part.inputs) not in shared:
-        shared[id(part.inputs)] = part.inputs, part.inputs.to(device)
-    return dataclasses.replace(part, inputs=shared[id(part.inputs)][1]).to(device)
 
 
 def _accuracy(predicted: Tensor, part: LabelledData) -> float:
