@@ -33,7 +33,7 @@ class Model(nn.Module):
         head: a module that maps features to a `heads.Latent` over K classes.
         temperature: tau, divides the logits: softmax(u / tau). A module without arguments (a learnable
             temperature) or a number.
-        integration: how the expected softmax of a Gaussian head is computed: auto, quadrature, qmc or mc.
+        integration: how the expected softmax of a Gaussian head is computed: auto, quadrature, fixed, qmc or mc.
         samples: draws per example for qmc and mc.
         link: replaces the head's own link: a function of the mean logits that returns log-probabilities.
         channel: log p(true) -> log p(observed), or None where labels are taken at their word.
@@ -43,6 +43,8 @@ class Model(nn.Module):
         >>> model(torch.zeros(2, 4)).exp().sum(-1).allclose(torch.ones(2))
         True
     """
+
+    evaluation_batch = 1024  # examples that are scored at a time unless the caller says otherwise
 
     def __init__(
         self,
@@ -157,11 +159,28 @@ def example_losses(
         return _logistic_normal(latent.mean, latent.root, target, **options)
     if function is bi_tempered:
         return _bi_tempered(latent.mean, target, **options)
+    if noise is None and row is None and function is nll and _is_integral(model, latent, target):
+        return links.expected_softmax_nll(
+            latent.mean,
+            latent.scale,  # type: ignore[arg-type]
+            target,
+            temperature=model.tau,
+            method=model.integration,
+            reduction="none",
+        )
     log_p = model.log_probs(latent, noise=noise, generator=generator)
     log_q = model.observed(log_p if row is None else log_p[row], annotators)
     if function in BODIES:
         return BODIES[function](log_q, target, **options)
     return function(log_q, target, reduction="none", **options)
+
+
+def _is_integral(model: Model, latent: heads.Latent, target: Tensor) -> bool:
+    """Whether the likelihood of a label is one integral: right where p is tiny, as that of all classes is not."""
+    plain = model.channel is None and model.link is None and not target.is_floating_point()
+    # A latent of fewer pixels than the mask has: its log-probabilities are enlarged first.
+    gaussian = latent.scale is not None and latent.factors is None and latent.mean.shape[:-1] == target.shape
+    return plain and gaussian and model.integration in ("auto", "quadrature", "fixed")
 
 
 def check_stages(model: Model, loss: Loss) -> None:

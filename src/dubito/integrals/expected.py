@@ -10,11 +10,12 @@ from torch import Tensor
 from ..errors import DubitoError, nearest
 from .all_classes import all_classes
 from .border import Latent, as_latent
+from .fixed import NODES, fixed_log_likelihood
 from .noise import check_kind, fresh_seed
 from .report import Report
 from .sampling import by_mc, by_qmc, check_sampling, standard_error
 
-METHODS = ("auto", "quadrature", "qmc", "mc")
+METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _LOOSE = 3e-3  # from this tolerance on, a few hundred quasi-random points are cheaper than the panels
 _FEW, _MANY = 256, 8192
 
@@ -47,7 +48,8 @@ def expected_log_softmax(
         mean, scale: location and standard deviation of each latent logit; scale may be 0.
         factors: the low-rank part of the noise.
         temperature: tau >= 0; a tensor can be learned. At 0 the probability of being the largest.
-        method: "quadrature" (deterministic; without factors), "qmc" (scrambled Sobol points shared by all rows),
+        method: "quadrature" (deterministic; without factors), "fixed" (class by class as in `expected_softmax_nll`;
+            for `torch.vmap` and CUDA graphs), "qmc" (scrambled Sobol points shared by all rows),
             "mc" (random draws, as the papers do), or "auto": quadrature where it applies, else as many
             quasi-random points as `tol` asks for.
         samples: how many draws "mc" and "qmc" take ("qmc": raised to a power of two).
@@ -78,6 +80,9 @@ def expected_log_softmax(
     points = 0
     if chosen == "quadrature":
         log_p, error = _by_quadrature(latent, tol)
+    elif chosen == "fixed":
+        points = 2 * NODES + 2
+        log_p, error = _class_by_class(latent)
     else:
         check_sampling(chosen, samples)
         points = _enough(latent, tol, seed, noise) if method == "auto" else samples
@@ -98,9 +103,11 @@ def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, st
         return method, "as asked"
     if noise != "normal" or latent.factors is not None:
         what = f"{noise} noise" if noise != "normal" else "a latent with factors"
-        if method == "quadrature":
+        if method in ("quadrature", "fixed"):
             raise DubitoError(f"no quadrature for all classes with {what}", remedy='use method="qmc"')
         return "qmc", f"{what} has no one-dimensional form"
+    if method == "fixed":
+        return method, "as asked"
     if method == "auto" and tol >= _LOOSE:
         return "qmc", f"cheaper for a tolerance of {tol:g}"
     return "quadrature", "independent classes: one integral over the value of the largest"
@@ -115,6 +122,17 @@ def _by_quadrature(latent: Latent, tol: float) -> tuple[Tensor, Tensor]:
     )
     log_p, error = all_classes(*flat, tol)
     return log_p.reshape(shape), error.reshape(shape[:-1])
+
+
+def _class_by_class(latent: Latent) -> tuple[Tensor, Tensor]:
+    """The likelihood of each class in turn, every one around its own mode; and the largest error of a row."""
+    shape, classes = latent.mean.shape, latent.mean.shape[-1]
+    mean, scale, tau = (
+        x.unsqueeze(-2).expand(*shape, x.shape[-1]) for x in (latent.mean, latent.scale, latent.temperature)
+    )
+    target = torch.arange(classes, device=mean.device).expand(shape)
+    log_p, error = fixed_log_likelihood(mean, scale, tau, target)
+    return log_p, (error * log_p.detach().exp()).amax(-1)
 
 
 def _enough(latent: Latent, tol: float, seed: int, noise: str) -> int:

@@ -54,7 +54,7 @@ def _one_piece(x: Tensor, alpha: Tensor) -> Tensor:
 
 
 def _grid(like: Tensor, nodes: int = _NODES) -> Tensor:
-    return (torch.arange(nodes, dtype=like.dtype) + 0.5) / nodes
+    return (torch.arange(nodes, dtype=like.dtype, device=like.device) + 0.5) / nodes
 
 
 def _over_normal(t: Tensor, sigma: Tensor, tau: Tensor) -> Tensor:

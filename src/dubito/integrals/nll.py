@@ -12,13 +12,14 @@ from .._tensors import check_indices, expect, reduce
 from ..errors import DubitoError, nearest
 from .border import Latent, as_latent
 from .factors import PRODUCT_RANK, factor_log_likelihood
+from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready
 from .noise import check_kind, fresh_seed, power_of_two, sobol_bank
 from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve
 from .report import Report
 from .sampling import by_mc, by_qmc, standard_error
 
-METHODS = ("auto", "quadrature", "qmc", "mc")
+METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _MANY = 1 << 15
 
 
@@ -94,8 +95,9 @@ def expected_softmax_nll(
         target: class indices, or class weights (..., K) for the weighted sum of the classes' terms.
         factors: the low-rank part of the noise, on top of the diagonal part `scale`.
         temperature: tau >= 0; a tensor can be learned.
-        method: "quadrature" (exact; with factors, inside a rule over them), "qmc" (scrambled Sobol points), "mc"
-            (random draws), or "auto".
+        method: "quadrature" (exact; with factors, inside a rule over them), "fixed" (the same integral with a fixed
+            number of nodes: it can be mapped by `torch.vmap` and captured as a CUDA graph, but refines nothing),
+            "qmc" (scrambled Sobol points), "mc" (random draws), or "auto".
         samples: how many draws "mc" and "qmc" take.
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
         tol: error of log p to reach (default 1e-7 in float64, 2e-5 in float32; 1e-3 with factors). Where "auto"
@@ -116,7 +118,7 @@ def expected_softmax_nll(
     if method not in METHODS:
         raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
     check_kind(noise)
-    fused = factors is None and noise == "normal" and method != "mc" and ready(mean)
+    fused = factors is None and noise == "normal" and method not in ("mc", "fixed") and ready(mean)
     latent = as_latent(mean, scale, factors, temperature, dim, keep_half=fused)
     if target.is_floating_point():
         latent, weights, kept = _every_class(latent, target.movedim(dim, -1)), target.movedim(dim, -1), None
@@ -125,7 +127,9 @@ def expected_softmax_nll(
         check_indices(target, latent.mean, ignore_index)
         kept = target != ignore_index
     options = _Options(method, samples, fresh_seed(generator), tol, noise, report is not None)
-    if kept is None or bool(kept.all()):
+    if method == "fixed" and kept is not None:  # no branch on values
+        target = torch.where(kept, target, 0)
+    if kept is None or method == "fixed" or bool(kept.all()):
         log_p, result = _dispatch(latent, target.long(), options)
     else:
         some = Latent(*(None if x is None else x[kept] for x in latent))  # type: ignore[arg-type]
@@ -157,6 +161,10 @@ def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor
         if options.estimate and bool(hard.any()):
             points, reason = MOST_NODES, f"{reason}; {int(hard.sum())} rows by the thorough rule"
         return log_p, Report(method, reason, points, off, goal)
+    if method == "fixed":
+        log_p, off = fixed_log_likelihood(latent.mean, latent.scale, latent.temperature, target)
+        goal = options.tol if options.tol is not None else default_tolerance(latent.mean.dtype)
+        return log_p, Report(method, reason, 2 * NODES + 2, off, goal)
     goal = options.tol if options.tol is not None else 1e-3
     if method == "factors x quadrature":
         log_p, off, points = factor_log_likelihood(latent, target, goal, options.seed)
@@ -204,11 +212,13 @@ def _fused_qmc(latent: Latent, target: Tensor, options: _Options) -> Tensor:
 
 def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
     """The method for a likelihood and the reason for it."""
-    if noise != "normal" and method == "quadrature":
+    if noise != "normal" and method in ("quadrature", "fixed"):
         raise DubitoError("quadrature is for normal noise", got=repr(noise), remedy='use method="qmc"')
+    if method == "fixed" and latent.factors is not None:
+        raise DubitoError("the fixed rule is for independent classes", remedy='use method="auto"')
     if method == "auto" and noise != "normal":
         return "qmc", f"{noise} noise has no quadrature"
-    if method in ("mc", "qmc"):
+    if method in ("mc", "qmc", "fixed"):
         return method, "as asked"
     if latent.factors is None:
         return "quadrature", "independent classes: a one-dimensional integral"

@@ -15,7 +15,10 @@ from .likelihood import Answer, integrate, laplace_nodes, tanh_sinh_nodes
 from .rows import make_rows
 from .search import find_support
 
-_ELEMENTS = 1 << 18  # rows x classes x nodes worked on at a time
+_ELEMENTS = 1 << 18  # rows x classes x nodes worked on at a time: what fits into a cache
+_MOST_ELEMENTS = (
+    1 << 23
+)  # on a GPU, which has no use for small parts; but no more than a few times the inputs
 _POINT = 1e-5  # a class without any spread gets this share of the narrowest width in its row
 _LEVELS = (32, 64, 128, 256)  # nodes per piece of the thorough rule
 _SHOULDER = 2.0
@@ -75,6 +78,13 @@ def solve(
     return answer, hard
 
 
+def _elements(mean: Tensor) -> int:
+    """How many rows x classes x nodes to work on at a time."""
+    if mean.device.type == "cpu":
+        return _ELEMENTS
+    return max(_ELEMENTS, min(_MOST_ELEMENTS, 2 * mean.numel()))
+
+
 def _pick(
     index: Tensor, mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -118,7 +128,7 @@ def spread_points(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tens
 def _quick(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
     """The quick rule, a cache-sized part at a time; rows that just miss get a second, closer look."""
     nodes = quick_nodes(mean.dtype)
-    size = max(1, _ELEMENTS // (mean.shape[-1] * nodes))
+    size = max(1, _elements(mean) // (mean.shape[-1] * nodes))
     drop = min(38.0, 6 - math.log(tol))
     parts = []
     for inputs in zip(*(x.split(size) for x in (mean, scale, temperature, target))):
@@ -140,7 +150,7 @@ def _good(answer: Answer, tol: float) -> Tensor:
 
 def _thorough(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
     """Tanh-sinh nodes in float64, doubled until value and gradients stand still."""
-    size = max(1, _ELEMENTS // (mean.shape[-1] * 4 * _LEVELS[1]))
+    size = max(1, _elements(mean) // (mean.shape[-1] * 4 * _LEVELS[1]))
     parts = [
         _thorough_part(m.double(), s.double(), tau.double(), y, tol)
         for m, s, tau, y in zip(*(x.split(size) for x in (mean, scale, temperature, target)))

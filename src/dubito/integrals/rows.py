@@ -74,11 +74,13 @@ def make_rows(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) 
     )
 
 
-def rough_log_integrand(rows: Rows, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def rough_log_integrand(rows: Rows, t: Tensor, *, branchless: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """log of f_y(t) prod_{k != y} F_k(t) and its two derivatives at t (B, N), roughly: to place nodes."""
     inverse = 1 / rows.width.unsqueeze(-1)
     x = (t.unsqueeze(1) - rows.mean.unsqueeze(-1)) * inverse
-    m, m_x, m_xx = rough(rows.table, x, rows.cell.unsqueeze(-1), rows.offset.unsqueeze(-1))
+    m, m_x, m_xx = rough(
+        rows.table, x, rows.cell.unsqueeze(-1), rows.offset.unsqueeze(-1), branchless=branchless
+    )
     log_f = -m.clamp(max=80.0).exp()
     slope = log_f * m_x * inverse
     bend = log_f * (m_x * m_x + m_xx) * inverse * inverse

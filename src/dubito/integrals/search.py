@@ -66,7 +66,7 @@ def find_mode(rows: Rows) -> Tensor:
     return out
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """What is known on both sides, (B, 2): inner and outer distance, the outer's root and slope, the next try."""
 
     inner: Tensor
@@ -87,13 +87,13 @@ def _find_ends(
     root = math.sqrt(drop)
     reach = (root * (2 / bend).sqrt()).minimum(40 * rows.width.amax(-1, keepdim=True)).expand(-1, 2)
     far_off = torch.full_like(reach, math.inf)
-    side = _Side(torch.zeros_like(reach), far_off, far_off, torch.zeros_like(reach), reach)
+    side = Side(torch.zeros_like(reach), far_off, far_off, torch.zeros_like(reach), reach)
     out = [torch.empty_like(reach) for _ in range(3)]
     todo = torch.arange(len(mode), device=mode.device)
     for step in range(_AT_MOST):
         value, slope, _ = rough_log_integrand(rows, mode + sign * side.next)
         fallen = (peak - value).clamp(min=0.0).sqrt()
-        side, done = _narrow(side, fallen, slope, root, halve=step % 4 == 3)
+        side, done = narrow(side, fallen, slope, root, halve=step % 4 == 3)
         for result, part in zip(out, (side.outer, side.root, side.slope)):
             result[todo] = part
         left = ~done.all(-1)
@@ -102,11 +102,11 @@ def _find_ends(
             break
         if unfinished < _WORTH * len(todo):
             todo, rows, mode, peak = todo[left], rows.take(left), mode[left], peak[left]
-            side = _Side(*(x[left] for x in side))
+            side = Side(*(x[left] for x in side))
     return out[0], out[1], out[2]
 
 
-def _narrow(side: _Side, fallen: Tensor, slope: Tensor, root: float, halve: bool) -> tuple[_Side, Tensor]:
+def narrow(side: Side, fallen: Tensor, slope: Tensor, root: float, halve: bool) -> tuple[Side, Tensor]:
     """Use a new value: shrink the bracket, see whether it is good enough, choose where to look next."""
     reach = side.next
     beyond = fallen >= root
@@ -119,4 +119,4 @@ def _narrow(side: _Side, fallen: Tensor, slope: Tensor, root: float, halve: bool
     inside = (newton > inner) & (newton < outer) & (newton < 8 * reach) & (not halve)
     middle = torch.where(outer.isinf(), 2 * reach, (inner + outer) / 2)
     following = torch.where(done, outer, torch.where(inside, newton, middle))
-    return _Side(inner, outer, outer_root, outer_slope, following), done
+    return Side(inner, outer, outer_root, outer_slope, following), done

@@ -199,8 +199,13 @@ def lookup(tab: Table, x: Tensor, cell: Tensor, v: Tensor) -> tuple[Tensor, Tens
     return value, d_u * inverse, d_v
 
 
-def rough(tab: Table, x: Tensor, cell: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """M and its first and second derivatives in x to about 1e-3, continued on both sides: enough to search by."""
+def rough(
+    tab: Table, x: Tensor, cell: Tensor, v: Tensor, *, branchless: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """M and its first and second derivatives in x to about 1e-3, continued on both sides: enough to search by.
+
+    With `branchless`, nothing is left out because no value needs it: what is done depends on shapes only.
+    """
     inside = x.clamp(X_MIN, X_MAX)
     row = x_cell(inside)
     inverse = tab.inverse.take(row)
@@ -212,12 +217,12 @@ def rough(tab: Table, x: Tensor, cell: Tensor, v: Tensor) -> tuple[Tensor, Tenso
     value = torch.addcmul(c[0].take(index), c[1].take(index), v)
     value += u * torch.addcmul(linear, square, u)
     d_x, d_xx = torch.addcmul(linear, square, u, value=2.0) * inverse, 2 * square * inverse * inverse
-    least, most = torch.aminmax(x)
-    if bool(most > X_MAX):  # a parabola on the right
+    least, most = (None, None) if branchless else torch.aminmax(x)
+    if most is None or bool(most > X_MAX):  # a parabola on the right
         ahead = (x - X_MAX).clamp(min=0.0)
         value += ahead * torch.addcmul(d_x, d_xx, ahead, value=0.5)
         d_x += d_xx * ahead
-    if bool(least < X_MIN):  # on the left -log F grows like x^2
+    if least is None or bool(least < X_MIN):  # on the left -log F grows like x^2
         value += 2 * (x * (1 / X_MIN)).clamp(min=1.0).log()
         left = x < X_MIN
         d_x, d_xx = torch.where(left, 2 / x, d_x), torch.where(left, -2 / (x * x), d_xx)

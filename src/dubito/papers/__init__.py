@@ -10,14 +10,15 @@ from .configs import Config, run_id
 from .items import Item
 
 PAPERS = ("collier2020", "englesson2023", "lukasik2020", "tanno2019")
+STUDIES = ("temperature",)  # experiments of our own, run and drawn like those of the papers
 
-__all__ = ["PAPERS", "Config", "Item", "item", "items", "paper", "run_id"]
+__all__ = ["PAPERS", "STUDIES", "Config", "Item", "item", "items", "paper", "run_id"]
 
 
 def paper(name: str) -> ModuleType:
-    """The module of a paper, with its `TABLES` and `FIGURES`."""
-    if name not in PAPERS:
-        raise DubitoError("no such paper", got=repr(name), remedy=nearest(name, PAPERS))
+    """The module of a paper or study, with its `TABLES` and `FIGURES`."""
+    if name not in PAPERS + STUDIES:
+        raise DubitoError("no such paper", got=repr(name), remedy=nearest(name, PAPERS + STUDIES))
     return importlib.import_module(f".{name}", __name__)
 
 

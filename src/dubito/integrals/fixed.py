@@ -1,0 +1,122 @@
+"""The likelihood of one class with a fixed number of steps and nodes: nothing depends on the values.
+
+`quadrature` looks at its error and works on where it must. That cannot be captured as a CUDA graph, and
+`torch.vmap` cannot map it. Here every row gets the same: so many steps towards the mode and the ends of its
+integrand, then tanh-sinh nodes on both sides of the mode. The error is estimated as usual and reported, but
+not acted upon.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .likelihood import Answer, Nodes, integrate
+from .rows import Rows, make_rows, rough_log_integrand
+from .search import Side, narrow
+
+NODES = 40  # per side, besides the mode
+_TO_MODE, _TO_ENDS = 14, 10
+_DROP = 17.0
+_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}
+
+
+class FixedLikelihood(torch.autograd.Function):
+    """log p of the target (B,) and its error; the gradients come out of the forward pass. Mapped by flattening."""
+
+    @staticmethod
+    def forward(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+        """mean, scale (..., K), temperature (..., 1), target (...)."""
+        flat = [x.reshape(-1, x.shape[-1]) for x in (mean, scale, temperature)]
+        size = max(1, _ELEMENTS.get(mean.device.type, 1 << 20) // (mean.shape[-1] * 2 * NODES))
+        parts = zip(*(x.split(size) for x in (*flat, target.reshape(-1))))
+        answers = [fixed_rule(*part) for part in parts]
+        answer = Answer(*(torch.cat(column) for column in zip(*answers)))
+        rows, shapes = (answer.log_p, answer.error), (mean.shape, scale.shape, temperature.shape)
+        slopes = (answer.d_mean, answer.d_scale, answer.d_temperature)
+        return *(x.reshape(target.shape) for x in rows), *(d.reshape(s) for d, s in zip(slopes, shapes))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        """Keep the gradients."""
+        ctx.save_for_backward(*output[2:])
+        ctx.mark_non_differentiable(*output[1:])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale them."""
+        d_mean, d_scale, d_temperature = (grad.unsqueeze(-1) * d for d in ctx.saved_tensors)
+        return d_mean, d_scale, d_temperature, None
+
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, Any]:
+        """Rows do not know of each other: the mapped axis becomes a leading one."""
+        count = info.batch_size
+        whole = [x.expand(count, *x.shape) if d is None else x.movedim(d, 0) for x, d in zip(inputs, dims)]
+        return FixedLikelihood.apply(*whole), (0,) * 5  # type: ignore[no-untyped-call]
+
+
+def fixed_log_likelihood(
+    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor]:
+    """log p of the target and its estimated error, (...), for mean, scale (..., K), temperature (..., 1)."""
+    log_p, error, *_ = FixedLikelihood.apply(mean, scale, temperature, target)  # type: ignore[no-untyped-call]
+    return log_p, error
+
+
+def fixed_rule(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> Answer:
+    """The same steps and nodes for all rows; mean, scale (B, K), temperature (B, 1), target (B,)."""
+    rows = make_rows(mean, scale.clamp(min=1e-6), temperature, target)
+    mode = _mode(rows)
+    peak, _, second = rough_log_integrand(rows, mode, branchless=True)
+    bend = (-second).clamp(min=1e-12 / rows.width.amax(-1, keepdim=True) ** 2)
+    nodes = _tanh_sinh(_ends(rows, mode, peak, bend))
+    return integrate(rows, mode, nodes, 2, exact=False)
+
+
+def _mode(rows: Rows) -> Tensor:
+    """Newton's method inside a shrinking bracket, as in `search.find_mode`."""
+    width = rows.of_target(rows.width.unsqueeze(-1))
+    low = -0.46 * width
+    high = torch.maximum((rows.mean + 8 * rows.width).amax(-1, keepdim=True), 3 * width)
+    t = torch.minimum((rows.mean + 0.5 * rows.width).amax(-1, keepdim=True).clamp(min=0.0), high)
+    for _ in range(_TO_MODE):
+        _, first, second = rough_log_integrand(rows, t, branchless=True)
+        low, high = torch.where(first > 0, t, low), torch.where(first > 0, high, t)
+        guess = t + first / (-second).clamp(min=1e-30)
+        t = torch.where((guess > low) & (guess < high), guess, (low + high) / 2)
+    return t
+
+
+def _ends(rows: Rows, mode: Tensor, peak: Tensor, bend: Tensor) -> Tensor:
+    """The distances (B, 2) at which the integrand has dropped by `_DROP` nats or somewhat more."""
+    sign = _signs(mode)
+    root = math.sqrt(_DROP)
+    reach = (root * (2 / bend).sqrt()).minimum(40 * rows.width.amax(-1, keepdim=True)).expand(-1, 2)
+    far_off = torch.full_like(reach, math.inf)
+    side = Side(torch.zeros_like(reach), far_off, far_off, torch.zeros_like(reach), reach)
+    for step in range(_TO_ENDS):
+        value, slope, _ = rough_log_integrand(rows, mode + sign * side.next, branchless=True)
+        fallen = (peak - value).clamp(min=0.0).sqrt()
+        side, _ = narrow(side, fallen, slope, root, halve=step % 4 == 3)
+    return torch.where(side.outer.isinf(), side.next, side.outer)
+
+
+def _signs(like: Tensor) -> Tensor:
+    """(-1, 1), made on the device: nothing may be copied to it while a graph is captured."""
+    return torch.arange(-1, 2, 2, dtype=like.dtype, device=like.device)
+
+
+def _tanh_sinh(reach: Tensor) -> Nodes:
+    """`NODES` + 1 nodes on each side of the mode, thickening towards both ends of the side."""
+    k = torch.linspace(-3.0, 3.0, NODES + 1, dtype=reach.dtype, device=reach.device)
+    g = math.pi * k.sinh()
+    log_weight = (k.cosh() * (6.0 / NODES * math.pi)).log() + F.logsigmoid(g) + F.logsigmoid(-g)
+    offset = (reach * _signs(reach)).unsqueeze(1) * torch.sigmoid(g)[:, None]
+    weight = reach.log().unsqueeze(1) + log_weight[:, None]
+    return Nodes(offset.flatten(1), weight.flatten(1), torch.zeros_like(reach[:, 0], dtype=torch.bool))
