@@ -21,7 +21,7 @@ def check_options(options: Mapping[str, Any], has_valid: bool) -> None:
     """Refuse options that mean nothing."""
     for name in ("epochs", "evaluate_every"):
         _count(name, options[name], least=1)
-    for name in ("steps", "batch_size", "patience", "checkpoint_every"):
+    for name in ("steps", "batch_size", "balanced", "patience", "checkpoint_every"):
         if options[name] is not None:
             _count(name, options[name], least=1)
     _count("seed", options["seed"], least=0)
@@ -103,7 +103,7 @@ def _check_crowd(model: Model, data: LabelledData, name: str) -> None:
     crowd = data.crowd
     assert crowd is not None
     lengths = {len(part) for part in crowd}
-    if len(lengths) != 1 or any(part.dim() != 1 for part in crowd):
+    if len(lengths) != 1 or crowd.item.dim() != 1 or crowd.annotator.dim() != 1 or crowd.label.dim() == 0:
         raise DubitoError(
             "item, annotator and label must be vectors of one length",
             where=f"{name}.crowd",
@@ -198,7 +198,8 @@ def try_model(model: Model, data: LabelledData, name: str) -> None:
     finally:
         for module, training in modes:
             module.training = training
-    labels = tuple(data.labels[: len(batch.x)].shape) if data.crowd is None else (len(batch.x),)
+    one = data.labels.shape[1:] if data.crowd is None else data.crowd.label.shape[1:]
+    labels = (len(batch.x), *one)
     if shape != (*labels, model.num_classes):
         raise DubitoError(
             "the model's predictions do not fit the labels",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from inspect import signature
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,14 +56,34 @@ class Batch(NamedTuple):
         return self.size if self.row is not None else (self.y >= 0).sum().clamp(min=1)
 
 
+def augmented(batch: Batch, augment: Callable[..., Any], *, seed: int, epoch: int) -> Batch:
+    """The batch with its inputs augmented, and its masks along with them where `augment` takes ``masks``.
+
+    With several masks per image each is moved as its image is: what happens is keyed by the example.
+    """
+    keys: dict[str, Any] = {"seed": seed, "epoch": epoch}
+    if "masks" not in signature(augment).parameters:
+        return batch._replace(x=augment(batch.x, **keys, index=batch.positions))
+    if batch.row is None:
+        x, y = augment(batch.x, masks=batch.y, **keys, index=batch.positions)
+        seen = y >= 0
+    else:
+        x = augment(batch.x, masks=None, **keys, index=batch.positions)[0]
+        y = augment(batch.x[batch.row], masks=batch.y, **keys, index=batch.positions[batch.row])[1]
+        seen = y.new_zeros(len(x), *y.shape[1:]).index_add(0, batch.row, (y >= 0).to(y.dtype)) > 0
+    given = batch.ranks.sum(seen.sum())
+    return batch._replace(x=x, y=y, complete=False, given=given.clamp(min=1))
+
+
 class Order:
     """The order of examples over a whole run, a function of (seed, step) and nothing else.
 
     Arguments:
-        n: number of examples.
+        n: number of examples that an epoch shows.
         batch_size: examples per step, None for all of them.
         batching: ``"epoch"`` ends an epoch with a smaller batch, ``"drop"`` leaves that batch out, and
             ``"stream"`` lets batches run across the end of an epoch, so that all have the same size.
+        shown: epoch -> the positions of its `n` examples, in order; None shows all examples in random order.
 
     Example:
         >>> order = Order(10, 4, "stream", seed=0)
@@ -70,12 +91,21 @@ class Order:
         (5, 4)
     """
 
-    def __init__(self, n: int, batch_size: int | None, batching: str = "epoch", *, seed: int) -> None:
+    def __init__(
+        self,
+        n: int,
+        batch_size: int | None,
+        batching: str = "epoch",
+        *,
+        seed: int,
+        shown: Callable[[int], Tensor] | None = None,
+    ) -> None:
         if batching not in BATCHINGS:
             raise DubitoError("unknown batching", got=repr(batching), remedy=nearest(batching, BATCHINGS))
         self.n, self.size, self.batching, self.seed = n, min(batch_size or n, n), batching, seed
         if n == 0 or self.size < 1:
             raise DubitoError("nothing to train on", got=f"{n} examples in batches of {batch_size}")
+        self._shown = shown
         self._cached: dict[int, Tensor] = {}
 
     @property
@@ -114,7 +144,8 @@ class Order:
     def _permutation(self, epoch: int) -> Tensor:
         if epoch not in self._cached:
             kept = {e: order for e, order in self._cached.items() if e == epoch - 1}
-            self._cached = {**kept, epoch: permutation(self.n, self.seed, epoch)}
+            here = permutation(self.n, self.seed, epoch) if self._shown is None else self._shown(epoch)
+            self._cached = {**kept, epoch: here}
         return self._cached[epoch]
 
 
@@ -149,13 +180,25 @@ class Batches:
         offset = torch.arange(len(row), device=row.device) - (many.cumsum(0) - many)[row]
         which = order[starts[positions][row] + offset]
         labels, annotators = data.crowd.label[which], data.crowd.annotator[which]
-        return Batch(positions, x, labels, row, annotators, weight, self.complete, size, size, self.ranks)
+        whole = size if labels.dim() == 1 else self._pixels(everyone)
+        return Batch(positions, x, labels, row, annotators, weight, self.complete, size, whole, self.ranks)
 
     def _given(self, everyone: Tensor, y: Tensor) -> Tensor | int:
         if self.complete:
             return max(1, len(everyone) * y.shape[1:].numel())
         whole = y if self.ranks.alone else self.data.labels[everyone]
         return (whole >= 0).sum().clamp(min=1)
+
+    def _pixels(self, everyone: Tensor) -> Tensor:
+        """Pixels of the whole step that somebody has labelled."""
+        assert self._sorted is not None
+        assert self.data.crowd is not None
+        order, starts, counts = self._sorted
+        found = torch.zeros((), dtype=torch.int64, device=everyone.device)
+        for start, count in zip(starts[everyone].tolist(), counts[everyone].tolist()):
+            masks = self.data.crowd.label[order[start : start + count]]
+            found += (masks >= 0).any(0).sum() if count else 0
+        return found.clamp(min=1)
 
     def all(self, size: int = 1024) -> Iterator[Batch]:
         """Every example once, in order."""

@@ -31,16 +31,17 @@ class Predictions(NamedTuple):
 
 
 @torch.no_grad()
-def predict(model: Model, data: LabelledData, *, batch_size: int = 1024) -> Predictions:
+def predict(model: Model, data: LabelledData, *, batch_size: int | None = None) -> Predictions:
     """log p(true class | x) of every example, in order, in evaluation mode; the model's mode is put back."""
+    size = batch_size or model.evaluation_batch
     with _judging(model):
-        parts = [at_least_float32(model(batch.x)) for batch in Batches(data).all(batch_size)]
+        parts = [at_least_float32(model(batch.x)) for batch in Batches(data).all(size)]
     return Predictions(torch.cat(parts) if parts else torch.zeros(0, model.num_classes))
 
 
 @torch.no_grad()
 def evaluate(
-    model: Model, data: LabelledData, *, batch_size: int = 1024, ranks: Ranks = ALONE
+    model: Model, data: LabelledData, *, batch_size: int | None = None, ranks: Ranks = ALONE
 ) -> dict[str, float]:
     """Accuracy and mean log-likelihood of the observed labels, and of the clean ones where they are known.
 
@@ -49,7 +50,7 @@ def evaluate(
     summed one by one and added exactly, so that memory does not grow with the data and several processes (each
     takes every so-manyth batch) find what one would.
     """
-    batches = Batches(data)
+    batches, batch_size = Batches(data), batch_size or model.evaluation_batch
     parts = -(-len(data) // batch_size)
     table = torch.zeros(parts, 6, dtype=torch.float64, device=data.device)
     with _judging(model):

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 
 from . import _distributed, optim
 from ._admission import check_data, check_options, check_parameters, try_model
-from ._batches import Batches, Order
+from ._batches import Batches, Order, augmented
 from ._context import autocast, compiled, device_of, forked, update_average
 from ._context import deterministic as deterministically
 from ._nonfinite import Watch
 from ._random import generator
 from ._session import Session, describe
 from .data import LabelledData
+from .data import balanced as balanced_epoch
 from .errors import DubitoError
 from .evaluate import evaluate
 from .losses import nll
@@ -38,6 +39,8 @@ Schedule = Callable[[int, int], float]
 
 # What may change between two starts of one run.
 _NOT_THE_RUN = ("out", "progress", "checkpoint_every")
+# Options younger than the first release: no part of a run that does not use them, so that older runs go on.
+_SINCE = ("balanced",)
 
 
 @dataclass
@@ -72,7 +75,8 @@ def fit(
     steps: int | None = None,
     batch_size: int | None = 128,
     batching: str = "epoch",
-    augment: Callable[..., Tensor] | None = None,
+    balanced: int | None = None,
+    augment: Callable[..., Any] | None = None,
     select: str = "last",
     patience: int | None = None,
     clip: float | None = None,
@@ -96,7 +100,8 @@ def fit(
         optimizer: a function of named parameters, see `optim`; schedule: a factor on its rate per step.
         steps: the length of the run in steps, where it is not a number of epochs.
         batching: how epochs are cut into batches, see `_batches.Order`; batch_size=None takes all at once.
-        augment: called as ``augment(x, seed=, epoch=, index=)``.
+        balanced: an epoch shows so many examples of each class, drawn anew every time, in place of all examples.
+        augment: called as ``augment(x, seed=, epoch=, index=)``; one that names ``masks`` gets and returns both.
         select: ``"last"`` keeps the final weights, ``"best"`` those with the best accuracy on `valid`.
         patience: stop after so many evaluations without a better accuracy on `valid`.
         clip: largest norm of the gradient. ema: decay of an average of the weights, which is then evaluated.
@@ -135,12 +140,13 @@ def fit(
     average = copy.deepcopy(trained.model) if ema is not None else None
     opt = _optimizer(optimizer, trained)
     parameters, rates = list(trained.parameters()), [group["lr"] for group in opt.param_groups]
-    order, batches = Order(len(data), batch_size, batching, seed=seed), Batches(data, ranks)
+    order = _order(data, model.num_classes, balanced, batch_size, batching, seed)
+    batches = Batches(data, ranks)
     steps = order.steps(epochs) if steps is None else steps
     epochs = trained.epochs = order.epoch(steps - 1) + 1
     watch = Watch(opt, where, clip)
     run = Run(trained.model, trained)
-    config = {k: v for k, v in options.items() if k not in _NOT_THE_RUN}
+    config = {k: v for k, v in options.items() if k not in _NOT_THE_RUN and not (k in _SINCE and v is None)}
     if out is not None:
         config |= {"model": str(model), "data": describe(data), "valid": describe(valid)}
 
@@ -166,7 +172,7 @@ def fit(
                 p.grad = None
             with forked(seed, step, ranks.rank, where):
                 if augment is not None:
-                    batch = batch._replace(x=augment(batch.x, seed=seed, epoch=epoch, index=batch.positions))
+                    batch = augmented(batch, augment, seed=seed, epoch=epoch)
                 with autocast(amp, where):
                     total = trained(batch, partial(_draw, seed, step, ranks.rank, where))
                 total.backward()
@@ -193,6 +199,20 @@ def fit(
     run.seconds = time.monotonic() - started
     run.model.eval()
     return run
+
+
+def _order(
+    data: LabelledData, classes: int, balanced: int | None, size: int | None, batching: str, seed: int
+) -> Order:
+    """Which examples each step sees."""
+    if balanced is None:
+        return Order(len(data), size, batching, seed=seed)
+    labels = data.labels.cpu()
+
+    def shown(epoch: int) -> Tensor:
+        return balanced_epoch(labels, classes, balanced, seed=seed, epoch=epoch)
+
+    return Order(balanced * classes, size, batching, seed=seed, shown=shown)
 
 
 def _validation(model: Model, valid: LabelledData | None, ranks: _distributed.Ranks) -> dict[str, float]:

@@ -8,8 +8,20 @@ one with seed 0) and `init=`: "glorot", "he" or "torch". `build` makes one by na
 from __future__ import annotations
 
 from ._build import NETWORKS, build
+from .encoder_decoder import EncoderDecoder
 from .resnet import ResNet50, ResNetCIFAR
 from .small import CNN4, CNN9, MLP, LeNet5
 from .wide import WideResNet
 
-__all__ = ["CNN4", "CNN9", "MLP", "NETWORKS", "LeNet5", "ResNet50", "ResNetCIFAR", "WideResNet", "build"]
+__all__ = [
+    "CNN4",
+    "CNN9",
+    "MLP",
+    "NETWORKS",
+    "EncoderDecoder",
+    "LeNet5",
+    "ResNet50",
+    "ResNetCIFAR",
+    "WideResNet",
+    "build",
+]

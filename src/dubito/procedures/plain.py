@@ -86,7 +86,7 @@ class Plain(nn.Module):
             losses = torch.where(batch.y >= 0, losses, 0.0)
         if batch.row is None:
             return losses
-        return losses.new_zeros(len(batch.x)).index_add(0, batch.row, losses)
+        return losses.new_zeros(len(batch.x), *losses.shape[1:]).index_add(0, batch.row, losses)
 
     def _target(self, batch: Batch, y: Tensor, num_classes: int, draw: Draw) -> Tensor:
         if self.target is None:

@@ -1,0 +1,156 @@
+"""Segmentation: the same stages with a larger leading shape, and the three places where an image may be enlarged.
+
+    x -> network -> features (N, C, h, w) -> head -> latent -> link -> log p (N, H, W, K) -> channel -> loss
+
+Networks work at a fraction of the image's resolution, so something has to be upsampled on the way. The paper
+integrates at the low resolution and enlarges log-probabilities, because samples of full-size logits would not fit
+into memory; an exact integral needs no samples, so the other two orders are open as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .. import heads
+from .._tensors import at_least_float32
+from ..channels._core import IMPOSSIBLE
+from ..errors import DubitoError, nearest
+from ..model import Model
+
+SAMPLES = 256
+UPSAMPLE = ("log_probs", "latent", "features")
+
+
+class PixelLatent(heads.Latent):
+    """A latent per pixel ``(N, h, w, ...)`` whose log-probabilities still have to be brought to `size` = (H, W)."""
+
+    size: tuple[int, int] | None = None
+
+
+class SegmentationModel(Model):
+    """A classifier of pixels: any network that returns feature maps, and any head of this library.
+
+        "log_probs":  log p = renormalised bilinear(log E softmax(u / tau)),   u ~ head(features)
+        "latent":     log p = log E softmax(u / tau),   u ~ bilinear(mean), bilinear(scale), bilinear(factors)
+        "features":   log p = log E softmax(u / tau),   u ~ head(bilinear(features))
+
+    The first is what the paper does: the integral at decoder resolution, log-probabilities enlarged, and normalised
+    again, as softmax cross-entropy on enlarged logits does. The paper calls the other two right but unaffordable.
+    Without noise (a Point head) the first and the second are the same function. A logistic-normal likelihood reads
+    its latent, so its latent is enlarged in any case.
+
+    Shapes: images ``(N, C, H, W)`` -> log-probabilities ``(N, H, W, K)``.
+
+    Arguments:
+        backbone: images -> feature maps ``(N, in_features of the head, h, w)``.
+        head: of `dubito.heads`, applied at every pixel.
+        upsample: what is enlarged: ``"log_probs"``, ``"latent"`` or ``"features"``.
+        align_corners: whether the corner pixels of both grids coincide, as in DeepLab's resize, or their areas.
+        The others: as for `dubito.Model`, with 256 samples unless said otherwise. ``integration="auto"`` is the
+            exact integral for independent classes and quasi-random points, drawn anew at every step, for factors.
+
+    Reference:
+        collier2020 sec. 5.2, sec. E.1
+
+    Example:
+        >>> from dubito.backbones import EncoderDecoder
+        >>> network = EncoderDecoder(3, widths=(4, 8), decoder=8)
+        >>> model = SegmentationModel(network, heads.Diagonal(8, 5), temperature=0.05)
+        >>> model(torch.zeros(2, 3, 20, 28)).shape
+        torch.Size([2, 20, 28, 5])
+    """
+
+    evaluation_batch = 8
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: nn.Module,
+        *,
+        upsample: str = "log_probs",
+        align_corners: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(backbone, head, **{"samples": SAMPLES, **options})
+        if self.integration == "auto" and hasattr(head, "rank"):
+            self.integration = (
+                "qmc"  # to a tolerance it would be an integral in many dimensions at every pixel
+            )
+        if upsample not in UPSAMPLE:
+            raise DubitoError("unknown upsampling", got=repr(upsample), remedy=nearest(upsample, UPSAMPLE))
+        self.upsample, self.align_corners = upsample, align_corners
+
+    def features(self, x: Tensor) -> Tensor:
+        """Feature maps with their channels last, ``(N, h, w, C)``."""
+        if x.dim() != 4:
+            raise DubitoError(
+                "segmentation reads images", expected="(N, channels, height, width)", got=tuple(x.shape)
+            )
+        found: Tensor = self.backbone(x)
+        if found.dim() != 4:
+            raise DubitoError(
+                "the network must return feature maps", expected="(N, C, h, w)", got=tuple(found.shape)
+            )
+        return found.movedim(1, -1)
+
+    def latent_of(self, features: Tensor, size: tuple[int, int]) -> heads.Latent:
+        """The head's distribution over the logits of every pixel, at full size unless log p is what is enlarged."""
+        if self.upsample == "features":
+            features = self._resize(at_least_float32(features), size)
+        # A head costs little and its logits are divided by small temperatures: full precision under autocast.
+        with torch.autocast(features.device.type, enabled=False):
+            latent: heads.Latent = self.head(at_least_float32(features))
+        if self.upsample == "log_probs" and getattr(self.head, "noisy", False):
+            low = PixelLatent(*latent)
+            low.size = size
+            return low
+        return heads.Latent(*(None if part is None else self._resize(part, size) for part in latent))  # type: ignore[arg-type]
+
+    def latent(self, x: Tensor) -> heads.Latent:
+        """Images to the latent of their pixels."""
+        return self.latent_of(self.features(x), (x.shape[-2], x.shape[-1]))
+
+    def log_probs(
+        self,
+        latent: heads.Latent,
+        *,
+        noise: tuple[Tensor, Tensor | None] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """log p(true class of each pixel), ``(N, H, W, K)``."""
+        log_p = super().log_probs(latent, noise=noise, generator=generator)
+        size = getattr(latent, "size", None)
+        if size is None or tuple(log_p.shape[1:3]) == size:
+            return log_p
+        # A probability of zero would make 0 * inf of the weights of the interpolation.
+        return self._resize(log_p.clamp(min=IMPOSSIBLE), size).log_softmax(-1)
+
+    def observed(self, log_p: Tensor, annotators: Tensor | None = None) -> Tensor:
+        """log p(observed label of each pixel); `annotators` ``(N,)`` says who drew each mask."""
+        if annotators is not None and annotators.dim() == 1 and log_p.dim() > 2:
+            annotators = annotators.view(-1, *[1] * (log_p.dim() - 2))
+        return super().observed(log_p, annotators)
+
+    def _resize(self, values: Tensor, size: tuple[int, int]) -> Tensor:
+        return resize(values, size, align_corners=self.align_corners)
+
+
+def resize(values: Tensor, size: tuple[int, int], *, align_corners: bool = False) -> Tensor:
+    """Bilinear interpolation over the second and third axis: ``(N, h, w, ...)`` -> ``(N, H, W, ...)``.
+
+    Example:
+        >>> resize(torch.tensor([[[[0.0]], [[2.0]]]]), (2, 3), align_corners=True)[0, :, 0, 0]
+        tensor([0., 2.])
+    """
+    if tuple(values.shape[1:3]) == tuple(size):
+        return values
+    rest = values.shape[3:]
+    maps = values.flatten(3).movedim(-1, 1)
+    if maps.shape[1] == 0:
+        return values.new_zeros(len(values), *size, *rest)
+    found: Tensor = F.interpolate(maps, size=size, mode="bilinear", align_corners=align_corners)
+    return found.movedim(1, -1).reshape(len(values), *size, *rest)
