@@ -150,7 +150,9 @@ class Lane:
         with self.context(), self._precision():
             for start in range(0, len(data), batch_size):
                 rows = torch.arange(start, min(start + batch_size, len(data)), device=self.data.device)
-                found.append(self.model(self._layout(data.batch(rows))).float())
+                x = self._layout(data.batch(rows))
+                noise = draw(self.model, self.stages, len(rows), x.device) if self.on_gpu else {}
+                found.append(self.step(x, None, noise).float())
         return torch.cat(found)
 
     def _step(self, opt: torch.optim.Optimizer, positions: Tensor, epoch: Tensor) -> None:

@@ -61,7 +61,8 @@ def test_forward_takes_the_matrix_of_cross_entropy(tmp_path):
 
 def test_what_can_be_a_lane():
     assert streamed.streamable(config("ln"))
-    assert not streamed.streamable(dataclasses.replace(config("ce"), selection="best", patience=5))
+    assert streamed.streamable(dataclasses.replace(config("ce"), selection="best", patience=5))
+    assert not streamed.streamable(dataclasses.replace(config("ce"), balanced=5))
 
 
 def lukasik(method: str, **params):
@@ -96,3 +97,26 @@ def test_an_estimated_matrix_that_cannot_be_inverted_is_mixed_with_the_identity(
         atol=1e-6,
         rtol=0,
     )
+
+
+def test_the_best_epoch_is_kept_as_the_plain_runner_keeps_it(tmp_path):
+    wanted = config("ce", selection="best", patience=2, epochs=8, lr=0.01)
+    (ours,) = streamed.run([wanted], folder=tmp_path, device="cpu")
+    theirs = runner.run(wanted, device="cpu")
+    for name in ("test_accuracy", "test_log_likelihood", "validation_accuracy"):
+        assert ours.metrics[name] == pytest.approx(theirs.metrics[name], abs=1e-6), name
+    assert len(ours.history["validation_accuracy"]) < 8  # stopped early
+    assert ours.history["best_epoch"] == len(ours.history["validation_accuracy"]) - 2
+
+
+def test_as_a_run_ends_the_next_begins_and_time_is_shared(tmp_path):
+    configs = [config("ce", epochs=1), config("gce"), config("ln", epochs=2), config("nan")]
+    seen = []
+    results = streamed.run(
+        configs, folder=tmp_path, device="cpu", at_once=2, report=lambda r: seen.append(r[0].config.method)
+    )
+    assert sorted(seen) == sorted(c.method for c in configs)
+    assert seen[0] == "ce"
+    alone = [runner.run(c, device="cpu").metrics["test_accuracy"] for c in configs[:3]]
+    by_method = {r.config.method: r.metrics["test_accuracy"] for r in results}
+    assert [by_method[c.method] for c in configs[:3]] == pytest.approx(alone, abs=1e-12)
