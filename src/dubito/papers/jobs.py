@@ -112,15 +112,20 @@ def _on_streams(configs: Sequence[Config], out: Path, root: str | None, device: 
     crowds = [c for c in waiting if stacked_crowds.stackable(c)]
     if able := _with_first_stage(small, known):
         stacked.run(able, root=root, device=where, known=known, report=report)
-    if able := _with_first_stage(large, known):
+    if able := _with_first_stage(large, known, given=True):
         streamed.run(able, folder=out / RUNS, root=root, device=where, known=known, report=report)
     if crowds:
         stacked_crowds.run(crowds, root=root, device=where, report=report)
 
 
-def _with_first_stage(configs: Sequence[Config], known: Sequence[Result]) -> list[Config]:
-    """Without corrections, but those whose matrix plain training on the same labels has estimated or will."""
-    from .stacked import place
+def _with_first_stage(
+    configs: Sequence[Config], known: Sequence[Result], *, given: bool = False
+) -> list[Config]:
+    """Without corrections, but those whose matrix plain training on the same labels has estimated or will.
+
+    With `given` also those whose matrix their config states.
+    """
+    from .stacked import READINGS, place
 
     there = {place(c) for c in configs if c.method == "ce"}
     there |= {place(r.config) for r in known if r.config.method == "ce" and "transition" in r.history}
@@ -128,8 +133,10 @@ def _with_first_stage(configs: Sequence[Config], known: Sequence[Result]) -> lis
     def able(config: Config) -> bool:
         if config.method not in ("forward", "backward"):
             return True
-        estimated = config.param("transition") == "estimated" and config.param("percentile") == 97.0
-        return config.method == "forward" and estimated and place(config) in there
+        if config.param("transition") != "estimated":
+            return given
+        read = READINGS.get(config.paper, (None,))[0] == config.param("percentile")
+        return (given or config.method == "forward") and read and place(config) in there
 
     return [c for c in configs if able(c)]
 
