@@ -211,13 +211,13 @@ def smoke(config: Config) -> Config:
     return dataclasses.replace(
         config,
         size="smoke",
-        train=min(config.train or 256, 256),
-        validation=min(config.validation, 64),
-        test=min(config.test or 256, 256),
-        balanced=min(config.balanced, 8),
+        train=min(config.train or 64, 64),
+        validation=min(config.validation, 32),
+        test=min(config.test or 64, 64),
+        balanced=min(config.balanced, 3),
         batch=min(config.batch, 32),
         epochs=min(config.epochs, max(2, rounds)),
-        steps=min(config.steps, max(16, rounds)),
+        steps=min(config.steps, max(4, rounds)),
     )
 
 

@@ -16,6 +16,7 @@ from .. import noise, optim
 from .._random import generator
 from ..backbones import build
 from ..data import LabelledData, augment, load, with_noise
+from ..data.augment import center_crop
 from ..errors import DubitoError, nearest
 from ..methods import METHODS, Method, Stages, parse
 from ..model import Model
@@ -30,6 +31,7 @@ LISTING_START = ("trace", "no-trace")
 # Smoothing has an alpha of its own; for corrections it names a matrix.
 OWN_ALPHA = ("smooth",)
 OWN_VALIDATION = {"labelme": "valid"}  # the name of that split, where it is not "val"
+TESTED_ON = {"imagenet": "val"}  # labels of its test split are not public
 HUMAN = {"aggregate": "aggre"}  # names of label sets in the papers -> in the published file
 
 _CIFAR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}  # as in the released code
@@ -44,6 +46,8 @@ AUGMENTATIONS: dict[str, Callable[..., Tensor] | None] = {
     "none": None,
     "pad2-crop-flip": partial(augment, pad=2, flip=True),
     "pad4-crop-flip": partial(augment, pad=4, flip=True),
+    # Images are read at 256 pixels, trained on random windows and judged by their middle.
+    "resize-crop-flip": partial(augment, pad=0, flip=True, size=224),
 }
 
 
@@ -77,9 +81,10 @@ def parts(config: Config, *, root: str | os.PathLike[str] | None = None) -> Part
         valid = None if valid is None else crowds.annotated(config, valid, "validation")
     elif train.crowd is not None:
         train = crowds.voted(config, train)
-    return Parts(
-        _normalised(config, train), None if valid is None else _normalised(config, valid), _normalised(config, test)
-    )  # fmt: skip
+        valid = None if valid is None else crowds.voted(config, valid)
+    train, test = _normalised(config, train), _normalised(config, test)
+    judged = None if valid is None else still(config, _normalised(config, valid))
+    return Parts(train, judged, still(config, test))
 
 
 def _clean_parts(config: Config, root: str | None) -> Parts:
@@ -90,7 +95,7 @@ def _clean_parts(config: Config, root: str | None) -> Parts:
         test = planar.points(config.data, config.test or planar.TEST_SIZE, config.seed, "test")
     else:
         pool = _labelled(config, _read(_images(config.data), "train", root), root)
-        test = _read(_images(config.data), "test", root)
+        test = _read(_images(config.data), TESTED_ON.get(config.data, "test"), root)
     if config.pool:
         kept = min(config.pool, len(pool)) if config.size == "smoke" else config.pool
         pool = pool.subset(torch.arange(kept))
@@ -209,6 +214,26 @@ def model(
     if config.samples and config.eval_samples not in (0, config.samples):
         return TwoCounts(backbone, head, channel=channel, eval_samples=config.eval_samples, **made.model)
     return Model(backbone, head, channel=channel, **made.model)
+
+
+class Middles:
+    """The middle of every image, cut out when it is asked for."""
+
+    def __init__(self, inputs: Any, size: int) -> None:
+        self.inputs, self.size = inputs, size
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return center_crop(self.inputs[rows], self.size)
+
+
+def still(config: Config, part: LabelledData) -> LabelledData:
+    """A part as a network judges it: images as large as the windows it was trained on."""
+    window = augmentation(config)
+    size = window.keywords.get("size") if isinstance(window, partial) else None
+    return part if size is None else dataclasses.replace(part, inputs=Middles(part.inputs, size))
 
 
 def augmentation(config: Config) -> Callable[..., Tensor] | None:

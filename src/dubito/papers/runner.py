@@ -111,6 +111,7 @@ def trained(
     if "curves" in config.record and procedure is Plain and config.epochs:
         procedure = partial(WithCurves, epochs=config.epochs)
     done = _fit(config, parts, given, out and out / "fit", device, procedure=procedure)
+    parts = parts._replace(train=prepare.still(config, parts.train))
     if isinstance(done.procedure, WithCurves):
         found = {**found, "curves": done.procedure.finished(parts.train)}
     return Trained(done.model, parts, done, found)
@@ -130,7 +131,7 @@ def _fit(
     people = len(parts.train.annotators) if parts.train.crowd is not None else None
     model = prepare.model(config, shape, parts.train.num_classes, role=role, annotators=people, **given)
     stages = prepare.stages(config, **given)
-    count = len(parts.train)
+    count = config.balanced * parts.train.num_classes or len(parts.train)
     steps = config.steps or -(-count * config.epochs // min(config.batch or count, count))
     return fit(
         model,
@@ -145,6 +146,7 @@ def _fit(
         steps=steps,
         batch_size=config.batch or None,
         batching="stream",
+        balanced=config.balanced or None,
         augment=prepare.augmentation(config),
         select=config.selection,
         patience=config.patience or None,
@@ -217,7 +219,7 @@ def _plain(config: Config, method: str = "ce", **params: Any) -> Config:
 def _estimated(config: Config, parts: Parts, out: Path | None, device: str) -> Tensor:
     """T read from the training inputs by a plainly trained network, in evaluation mode and without augmentation."""
     done = _fit(_plain(config), parts, {}, out and out / "first", device)
-    p = predict(done.model, parts.train).log_p.double().exp().cpu()
+    p = predict(done.model, prepare.still(config, parts.train)).log_p.double().exp().cpu()
     at = "percentile" if dict(config.reading).get("example") == "at percentile" else "below"
     percentile = float(config.param("percentile", 100.0) or 100.0)
     if percentile == 100.0:
