@@ -8,7 +8,7 @@ READY := .venv/.ready
 # One thread per test process: two of them share two cores.
 TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: demo test nightly lint pages results clean
+.PHONY: demo test nightly vision lint pages results clean
 
 demo: $(READY)
 	$(BIN)/dubito demo
@@ -18,6 +18,16 @@ test: $(READY) lint
 
 nightly: $(READY)
 	$(TESTS) -m nightly
+
+# Networks of timm, torchvision and segmentation-models-pytorch, in an environment of their own.
+vision: .venv-vision/.ready
+	OMP_NUM_THREADS=1 .venv-vision/bin/python -m pytest -q -m vision tests/vision
+
+.venv-vision/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-vision
+	.venv-vision/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	.venv-vision/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,segmentation]"
+	touch .venv-vision/.ready
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -41,4 +51,4 @@ results: $(READY)
 	$(BIN)/python tools/results_pages.py
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-vision build dist .mypy_cache .ruff_cache .pytest_cache

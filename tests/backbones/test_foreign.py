@@ -39,7 +39,7 @@ def libraries(monkeypatch):
     timm.list_models = lambda: ["tiny"]
     timm.create_model = lambda name, num_classes, in_chans, pretrained=False: TinyTimm(in_chans)
     vision, models = types.ModuleType("torchvision"), types.ModuleType("torchvision.models")
-    models.list_models = lambda: ["tiny"]
+    models.list_models = lambda module=None: ["tiny"]
     models.get_model = lambda name, weights=None: TinyVision()
     vision.models = models
     for name, module in (("timm", timm), ("torchvision", vision), ("torchvision.models", models)):
