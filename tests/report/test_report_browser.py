@@ -99,7 +99,7 @@ def test_export_gives_the_shown_rows_and_no_formulas(visit, hostile):
         page.get_by_role("button", name="Export").click()
     lines = Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()
     assert waiting.value.suggested_filename == "relabel.csv"
-    assert lines[0] == "id,annotator,given,suggested,p_wrong"
+    assert lines[0] == "id,annotator,given,suggested,p_wrong,ask,gold"
     assert any(line.startswith("'=cmd") for line in lines)
     assert not any(cell[:1] in "=+-@" for line in lines for cell in line.split(",") if cell)
     assert noise == []

@@ -22,10 +22,10 @@ from .likelihood import (
 )
 from .plan import Z, around, relabel_plan
 from .result import Audit, Estimate, Step, Suspect
+from .shares import settle, shrink, weigh
 
 __all__ = ["Audit", "Estimate", "Evidence", "Groups", "Kind", "Step", "Suspect", "audit"]
 
-DOUBT = 0.5  # see `_doubt`
 UNSURE = 0.7  # mean certainty of the calibrated model below which its verdicts deserve doubt themselves
 FEW = 10  # labels per class below which a row of the matrix is mostly prior
 
@@ -52,7 +52,8 @@ def audit(
         ``P(label = y | x) = sum_k softmax(W log p(x) + c)_k T[k, y]``,
 
     W, c and T have the largest likelihood (with a ridge that holds W to a multiple of the identity and a weak
-    prior for T). Then ``P(true = k | x, y) ~ softmax(W log p + c)_k T[k, y]``, where each label's own share in T is
+    prior for T), averaged over how much of T is noise and how much the model's own doubt, as far as the labels leave
+    that open. Then ``P(true = k | x, y) ~ softmax(W log p + c)_k T[k, y]``, where each label's own share in T is
     taken out, and p_wrong is one minus the probability of the given label.
 
     The probabilities must be *out of fold*: a model that saw a label will defend it. The numbers rest on the model:
@@ -100,13 +101,15 @@ def _count(name: str, number: Any, expected: str, allowed: bool = True) -> None:
 def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
     y, K = inputs.labels, inputs.probs.shape[1]
     x = centred_logs(inputs.probs)
-    best = fit(x, y, start(inputs.probs, y))
+    first = fit(x, y, start(inputs.probs, y))
+    weighed = weigh(x, y, first)
+    best = weighed.fit
     log_p = clean(best, x)
     q = judge_without_own(log_p, best.T, y, prior_strength(K))
     p_wrong, suggested, order = verdicts(q, y)
     prior = np.exp(log_p).mean(0)
-    draws, matrices = _refits(x, y, best, bootstrap, seed)
-    doubt = 0.0 if draws is None else _doubt(log_p)
+    draws, matrices = _refits(x, y, first, weighed.share, bootstrap, seed)
+    doubt = 0.0 if draws is None else weighed.error
     error = 0.0 if draws is None else _rate_error(p_wrong, draws, doubt)
     groups = _groups(inputs, log_p, best.T, p_wrong, seed)
     return Audit(
@@ -147,7 +150,9 @@ def _why(log_p: Array, T: Array, prior: Array, y: Array, s: Array) -> Array:
     return np.stack([by_model, np.log(T[s, y]) - np.log(T[y, y]), by_prior], 1)
 
 
-def _refits(x: Array, y: Array, best: Fit, B: int, seed: int) -> tuple[Array | None, Array | None]:
+def _refits(
+    x: Array, y: Array, best: Fit, share: float, B: int, seed: int
+) -> tuple[Array | None, Array | None]:
     """p_wrong of all labels (B, N) and matrices (B, K, K) when labels are drawn anew with replacement."""
     if B == 0:
         return None, None
@@ -156,19 +161,11 @@ def _refits(x: Array, y: Array, best: Fit, B: int, seed: int) -> tuple[Array | N
     for _ in range(B):
         weights = generator.multinomial(len(y), np.full(len(y), 1 / len(y))).astype(np.float64)
         again = fit(x, y, best, weights=weights, rounds=1, steps=25)
+        again = settle(x, y, shrink(again, again.T, share), weights, steps=10)
         q, _ = posterior(clean(again, x), again.T, y)
         draws.append(1 - q[rows, y])
         matrices.append(again.T)
     return np.stack(draws), np.stack(matrices)
-
-
-def _doubt(log_p: Array) -> float:
-    """Standard error of the noise rate that comes with a weak model, ``DOUBT (1 - mean certainty)^2``.
-
-    Hard items and wrong labels look alike to a model that does not know its classes, and no resampling shows it.
-    The size is a rule of thumb, set by how far off rates were in `benchmarks/audit.py`.
-    """
-    return DOUBT * (1 - float(np.exp(log_p.max(1)).mean())) ** 2
 
 
 def _rate_error(p_wrong: Array, draws: Array, doubt: float) -> float:

@@ -33,6 +33,17 @@ def audit_crowd(crowd: CrowdLabels, probs: Any, classes: Any, unused: tuple[Any,
     merged = aggregate(crowd)
     before = merged.probabilities.double().cpu().numpy()
     q_items = with_model(merged, p).double().cpu().numpy()
+    return from_posteriors(crowd, q_items, before, merged.class_prior.double().cpu().numpy())
+
+
+def from_posteriors(crowd: CrowdLabels, q_items: Array, before: Array, prior: Array) -> Audit:
+    """An audit of labels whose items have the posteriors `q_items`.
+
+    Arguments:
+        q_items: ``(items, classes)`` from labels and model together.
+        before: ``(items, classes)`` from the labels and the class prior alone.
+        prior: ``(classes,)``.
+    """
     item, y = crowd.item.long().cpu().numpy(), crowd.label.long().cpu().numpy()
     who = crowd.annotator.long().cpu().numpy()
     from . import verdicts
@@ -51,7 +62,7 @@ def audit_crowd(crowd: CrowdLabels, probs: Any, classes: Any, unused: tuple[Any,
         suggested=suggested,
         p_wrong=p_wrong,
         probabilities=q,
-        why=_why(before[item], q, merged.class_prior.double().cpu().numpy(), y, suggested),
+        why=_why(before[item], q, prior, y, suggested),
         order=order,
         noise_rate=around(float(p_wrong.mean()), chance),
         transition=T,

@@ -104,6 +104,7 @@ def render(content: ReportData, *, anonymise: bool = False, most: int = 200) -> 
         charts=line_charts(content.curves),
         reliability=reliability_chart(content.reliability),
         has_annotators=any(s.annotator is not None for s in content.suspicions[:most]),
+        has_ask=any(s.ask is not None for s in content.suspicions[:most]),
         has_pictures=any(s.thumbnail is not None for s in content.suspicions[:most]),
     )
     return page
@@ -150,6 +151,11 @@ def without_names(content: ReportData) -> ReportData:
             for m in content.annotator_matrices
         ],
         suspicions=[
-            s if s.annotator is None else replace(s, annotator=alias(s.annotator)) for s in content.suspicions
+            replace(
+                s,
+                annotator=None if s.annotator is None else alias(s.annotator),
+                ask=None if s.ask is None else alias(s.ask),
+            )
+            for s in content.suspicions
         ],
     )

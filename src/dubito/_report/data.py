@@ -63,7 +63,10 @@ class Annotator:
 
 @dataclass(frozen=True)
 class Suspicion:
-    """One suspicious label; `thumbnail` is an encoded PNG, JPEG, GIF or WebP, or an array of pixels."""
+    """One suspicious label; `thumbnail` is an encoded PNG, JPEG, GIF or WebP, or an array of pixels.
+
+    `ask` is who should look at it next.
+    """
 
     id: Any
     given: Any
@@ -73,6 +76,7 @@ class Suspicion:
     why: Mapping[str, float] = field(default_factory=dict)
     neighbours: Sequence[tuple[Any, Any]] = ()
     thumbnail: Any = None
+    ask: Any = None
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@
     return /[",\n\r]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
   }
   document.getElementById("export").addEventListener("click", function () {
-    var names = ["id", "annotator", "given", "suggested", "p"];
-    var lines = [["id", "annotator", "given", "suggested", "p_wrong"].join(",")];
+    var names = ["id", "annotator", "given", "suggested", "p", "ask", "gold"];
+    var lines = [["id", "annotator", "given", "suggested", "p_wrong", "ask", "gold"].join(",")];
     rows().forEach(function (row) {
       if (row.hidden) { return; }
       lines.push(names.map(function (name) { return cell(row.getAttribute("data-" + name) || ""); }).join(","));

@@ -1,0 +1,84 @@
+"""New data for a trained run: inputs in the form that it knows, with or without labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..data import ImageFiles, LabelledData, from_arrays, read_npz
+from ..data._rows import chunks
+from ..data.tables import _Inputs
+from ..errors import DubitoError
+from .reading import channels_of, kept
+from .sources import Source, columns
+
+
+def read_inputs(source: Source, path: Path, images: Path | None) -> LabelledData:
+    """Inputs alone, of new data in the form that a run was trained on; labels may be missing."""
+    if path.is_dir():
+        return _folder_inputs(source, path)
+    if path.suffix.lower() == ".npz":
+        arrays = read_npz(path)
+        key = source.inputs if source.inputs in arrays else next((k for k in ("x", "X") if k in arrays), None)
+        if key is None:
+            raise DubitoError("no array of inputs", where=str(path), expected=source.inputs or "x")
+        return from_inputs(arrays[key], path.name)
+    return _table_inputs(source, path, images)
+
+
+def from_inputs(x: Any, name: str) -> LabelledData:
+    """Arrays without labels."""
+    return replace(
+        from_arrays(x, np.zeros(len(x), np.int64), channels=channels_of(x), name=name),
+        labels=torch.full((len(x),), -1),
+        ids=[str(i + 1) for i in range(len(x))],
+        classes=(),
+    )
+
+
+def _folder_inputs(source: Source, path: Path) -> LabelledData:
+    from ..data.images import SUFFIXES
+
+    if source.size is None:
+        raise DubitoError("this run was trained on numbers, not on images", where=str(path))
+    files = sorted(
+        str(p.relative_to(path))
+        for p in path.rglob("*")
+        if p.suffix.lower() in SUFFIXES and p.is_file() and not p.name.startswith(".")
+    )
+    if not files:
+        raise DubitoError("no images", where=str(path))
+    made = ImageFiles(path, files, source.size, source.mode)
+    return kept(LabelledData(made, torch.full((len(files),), -1), ids=files, name=path.name))
+
+
+def _table_inputs(source: Source, path: Path, images: Path | None) -> LabelledData:
+    names = columns(path, source.delimiter)
+    key = source.item or source.id
+    key = key if key in names else None
+    root = images or Path(source.images or path.parent)
+    made = _Inputs(source.image, None if source.image else list(source.features), root, source.size)
+    wanted = [source.image] if source.image else list(source.features)
+    ids: dict[str, None] = {}
+    count = 0
+    for chunk in chunks(
+        path, list(dict.fromkeys([*wanted, *([key] if key else [])])), delimiter=source.delimiter
+    ):
+        rows = []
+        for row in range(len(chunk.numbers)):
+            name = str(chunk.cells[key][row]).strip() if key else str(count + 1)
+            count += 1
+            if source.item is None and name in ids:
+                name = f"{name} ({count})"
+            if name not in ids:
+                ids[name] = None
+                rows.append(row)
+        made.add(chunk, rows)
+    inputs = made.finish(len(ids), path.name)
+    if isinstance(inputs, ImageFiles):
+        inputs.mode = source.mode
+    return kept(LabelledData(inputs, torch.full((len(ids),), -1), ids=list(ids), name=path.name))

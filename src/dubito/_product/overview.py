@@ -1,0 +1,112 @@
+"""What was understood, said before anything is trained; the same facts stand in the report."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .._report import Fact
+from ..data import LabelledData
+from .sources import Source
+from .training import Setting
+
+MOST_NAMES = 8
+
+
+def facts(data: LabelledData, source: Source) -> list[Fact]:
+    """Rows, classes, annotators, labels per item, balance, inputs."""
+    out = [Fact("items", len(data)), Fact("inputs", _inputs(data, source))]
+    counts = torch.bincount(given(data), minlength=data.num_classes)
+    without = unlabelled(data)
+    if source.kind != "folder":
+        out.append(Fact("labels from", _roles(source)))
+    out.append(Fact("classes", data.num_classes, note=_names(data.classes)))
+    if data.crowd is not None:
+        each = torch.bincount(data.crowd.item, minlength=len(data))
+        people = torch.bincount(data.crowd.annotator, minlength=len(data.annotators))
+        out.append(Fact("labels", int(counts.sum())))
+        out.append(Fact("annotators", len(data.annotators), note=f"{_spread(people)} labels each"))
+        out.append(Fact("labels per item", _spread(each[each > 0])))
+    if without:
+        out.append(Fact("items without a label", without, note="predicted, not learned from"))
+    out.append(Fact("balance", balance(counts, data.classes)))
+    if data.clean is not None:
+        known = int((data.clean >= 0).sum())
+        out.append(Fact("true labels", f"of {known:,} items", note=f"{source.clean}: for scoring only"))
+    return out
+
+
+def sentences(data: LabelledData, source: Source, setting: Setting, method: str, folds: int) -> list[str]:
+    """The facts as lines for a terminal."""
+    lines = [f"Understood {source.path}:"]
+    lines += [
+        f"  {f.name}: {_value(f.value)}" + (f" ({f.note})" if f.note else "") for f in facts(data, source)
+    ]
+    if source.left_out:
+        lines.append(f"  not used: {_names(source.left_out)} (no numbers; --features names columns)")
+    lines.append(
+        f"  training: method {method}, network {setting.backbone}, {setting.epochs} epochs, "
+        f"{folds} folds, seed {setting.seed}"
+    )
+    return lines
+
+
+def given(data: LabelledData) -> Tensor:
+    """All labels that were given."""
+    labels = data.labels if data.crowd is None else data.crowd.label
+    return labels[labels >= 0]
+
+
+def unlabelled(data: LabelledData) -> int:
+    """How many items have no label."""
+    if data.crowd is None:
+        return int((data.labels < 0).sum())
+    return len(data) - len(data.crowd.item.unique())
+
+
+def balance(counts: Tensor, classes: tuple[str, ...]) -> str:
+    """How often each class is given, or the rarest and the commonest of many.
+
+    Example:
+        >>> balance(torch.tensor([1, 3]), ("no", "yes"))
+        'no 25.0 %, yes 75.0 %'
+    """
+    share = 100 * counts.double() / counts.sum().clamp(min=1)
+    if len(classes) <= MOST_NAMES:
+        return ", ".join(f"{name} {p:.1f} %" for name, p in zip(classes, share.tolist()))
+    low, high = int(share.argmin()), int(share.argmax())
+    return f"{classes[low]} {share[low]:.1f} % (least) to {classes[high]} {share[high]:.1f} % (most)"
+
+
+def _inputs(data: LabelledData, source: Source) -> str:
+    shape = data.gather(torch.zeros(1, dtype=torch.int64)).shape[1:]
+    if len(shape) == 3:
+        return f"images, {shape[1]} x {shape[2]}, {'grey' if shape[0] == 1 else f'{shape[0]} channels'}"
+    named = f": {_names(source.features)}" if source.features else ""
+    return f"{shape.numel()} numbers each{named}"
+
+
+def _roles(source: Source) -> str:
+    roles = [
+        ("label", source.label),
+        ("item", source.item),
+        ("annotator", source.annotator),
+        ("id", source.id),
+    ]
+    return ", ".join(f"{role} = {name}" for role, name in roles if name)
+
+
+def _names(names: tuple[str, ...]) -> str:
+    shown = ", ".join(str(n)[:30] for n in names[:MOST_NAMES])
+    return shown + (f", ... ({len(names)} in all)" if len(names) > MOST_NAMES else "")
+
+
+def _spread(counts: Tensor) -> str:
+    if not counts.numel():
+        return "0"
+    low, high = int(counts.min()), int(counts.max())
+    return str(low) if low == high else f"{low} to {high}, {float(counts.double().mean()):.1f} on average"
+
+
+def _value(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

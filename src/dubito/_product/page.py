@@ -1,0 +1,139 @@
+"""The report of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._report import Annotator, Curve, Fact, Matrix, ReportData
+from .._report.audits import SENTENCES, from_audit
+from ..data import LabelledData
+from .choice import Choice
+from .findings import Findings, People
+from .scores import as_facts, bins
+
+Array = np.ndarray[Any, Any]
+
+MOST_SUSPICIONS, MOST_MATRICES = 200, 24
+
+
+def content(
+    data: LabelledData,
+    found: Findings,
+    facts: Sequence[Fact],
+    metrics: Mapping[str, Mapping[str, float]],
+    *,
+    title: str,
+    choice: Choice,
+    histories: Mapping[str, Sequence[Mapping[str, float]]],
+    command: str,
+    checked: str = "",
+) -> ReportData:
+    """All that is known about a run, ready to be written as a page."""
+    rows = found.to_check[:MOST_SUSPICIONS]
+    page = from_audit(
+        replace(found.audit, order=np.array(rows, dtype=np.int64)),
+        most=MOST_SUSPICIONS,
+        thumbnails=thumbnails(data, found, rows),
+        title=title,
+        command=command,
+    )
+    suspicions = [replace(s, ask=found.ask.get(row)) for s, row in zip(page.suspicions, rows)]
+    people = found.people
+    return replace(
+        page,
+        summary=_summary(found, metrics, choice, checked),
+        facts=facts,
+        metrics=as_facts(metrics),
+        reliability=bins(data, found),
+        curves=curves(histories),
+        suspicions=suspicions,
+        annotators=[] if people is None else skills(people),
+        annotator_matrices=[] if people is None else matrices(people, data.classes),
+        choice=[*choice.why],
+        notes=[*([checked] if checked else []), *page.notes],
+    )
+
+
+def _summary(
+    found: Findings, metrics: Mapping[str, Mapping[str, float]], choice: Choice, checked: str
+) -> list[str]:
+    rate, N = found.audit.noise_rate, len(found.audit.given)
+    noisy, true = metrics["noisy_accuracy"], metrics.get("true_accuracy") or metrics["estimated_accuracy"]
+    how = "" if "true_accuracy" in metrics else "by our estimate "
+    worth = next((p for p in found.audit.plan if p.found.value >= 0.5 * rate.value * N), found.audit.plan[-1])
+    kind = SENTENCES.get(found.audit.kind.name, found.audit.kind.name)
+    return [
+        f"About {100 * rate.value:.1f} % of the {N:,} labels are wrong (95 % interval {100 * rate.low:.1f} to "
+        f"{100 * rate.high:.1f} %): {kind[0].lower()}{kind[1:]}.",
+        f"The model ({choice.method}) predicts {100 * noisy['value']:.1f} % of labels that it has not seen, "
+        f"and {how}{100 * true['value']:.1f} % of the true classes.",
+        f"Checking the {worth.checked:,} most suspicious labels finds about {worth.found.value:,.0f} errors and "
+        f"leaves {100 * worth.left.value:.1f} % wrong.",
+    ]
+
+
+def thumbnails(data: LabelledData, found: Findings, rows: Sequence[int]) -> dict[int, Array]:
+    """Pixels of the most suspicious items, by row of the audit; nothing where inputs are no images."""
+    if not rows:
+        return {}
+    one = data.gather(torch.from_numpy(found.rows[rows[:1]].copy()))
+    if one.dim() != 4 or one.shape[1] not in (1, 3, 4):
+        return {}
+    x = data.gather(torch.from_numpy(found.rows[list(rows)]))
+    if x.is_floating_point():
+        low, high = float(x.min()), float(x.max())
+        x = (x - low) / max(high - low, 1e-12)
+    return {row: picture.permute(1, 2, 0).numpy() for row, picture in zip(rows, x)}
+
+
+def skills(people: People) -> list[Annotator]:
+    """Annotators, the best first."""
+    return [
+        Annotator(
+            people.names[r],
+            int(people.labels[r]),
+            float(people.skills[r]),
+            float(people.skill_low[r]),
+            float(people.skill_high[r]),
+        )
+        for r in np.argsort(-people.skills, kind="stable").tolist()
+        if people.labels[r]
+    ]
+
+
+def matrices(people: People, classes: Sequence[str]) -> list[Matrix]:
+    """Matrices of the annotators with most labels."""
+    order = np.argsort(-people.labels, kind="stable").tolist()[:MOST_MATRICES]
+    return [
+        Matrix(
+            people.names[r],
+            classes,
+            classes,
+            people.matrices[r].tolist(),
+            people.low[r].tolist(),
+            people.high[r].tolist(),
+            annotator=people.names[r],
+        )
+        for r in order
+    ]
+
+
+def curves(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Curve]:
+    """Loss, and accuracy on held-out labels where it was followed."""
+    out = []
+    for name, history in histories.items():
+        for key, chart in (("loss", "loss"), ("valid_accuracy", "accuracy on held-out labels")):
+            points = [(h["epoch"], h[key]) for h in history if key in h]
+            if points:
+                out.append(Curve(chart, name, [p[0] for p in points], [p[1] for p in points]))
+    return out
+
+
+def sentences(made: ReportData) -> list[str]:
+    """What a reader takes home, for a terminal."""
+    return [str(s) for s in made.summary]

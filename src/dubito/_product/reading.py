@@ -1,0 +1,215 @@
+"""From a source to examples in memory: inputs brought to one scale, labels, names of the items."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data import ImageFiles, LabelledData, Triplets, from_arrays, image_folder, read_npz, read_table
+from ..data._rows import chunks
+from ..data.labels import Coder
+from ..errors import DubitoError
+from .sources import Source
+
+MOST_BYTES = 2 << 30  # images up to this are decoded once and kept; above, whenever a batch needs them
+PROBED = 32
+LARGEST_SIDE, USUAL_SIDE = 96, 64
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and deviation of each feature or channel; features are drawn in by asinh as well."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def apply(self, data: LabelledData) -> LabelledData:
+        """The same examples on this scale."""
+        if isinstance(data.inputs, Tensor) and data.inputs.dim() == 2:
+            x = (data.inputs.double() - torch.tensor(self.mean)) / torch.tensor(self.std)
+            return replace(data, inputs=torch.asinh(x).float(), mean=None, std=None)
+        return data.with_statistics(self.mean, self.std)
+
+
+def scale_of(data: LabelledData) -> Scale:
+    """The scale that brings these examples to mean 0 and deviation 1; what never varies keeps deviation 1."""
+    n = len(data)
+    rows = (
+        torch.arange(n) if isinstance(data.inputs, Tensor) else torch.linspace(0, n - 1, min(n, 512)).long()
+    )
+    total = square = torch.zeros(0)
+    count = 0
+    for part in rows.split(4096):
+        x = data.gather(part)
+        x = (x.double() / 255 if x.dtype == torch.uint8 else x.double()).transpose(0, 1).flatten(1)
+        total = x.sum(1) if count == 0 else total + x.sum(1)
+        square = x.square().sum(1) if count == 0 else square + x.square().sum(1)
+        count += x.shape[1]
+    mean = total / count
+    std = (square / count - mean.square()).clamp(min=0).sqrt()
+    std = torch.where(std > 1e-6 * mean.abs().clamp(min=1e-12), std, 1.0)
+    return Scale(tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def read(source: Source) -> tuple[LabelledData, Source]:
+    """Examples, with ids; rows without a label have the label -1. The source comes back with its image size."""
+    if source.kind == "folder":
+        root = Path(source.path)
+        data = image_folder(root, size=source.size)
+        source = probed(source, root, data.inputs.paths)  # type: ignore[union-attr]
+        data = image_folder(root, size=source.size, mode=source.mode)
+    elif source.kind == "arrays":
+        data = _arrays(source)
+    else:
+        data, source = _table(source)
+    if data.num_classes < 2:
+        raise DubitoError(
+            "the labels hold one class, which leaves nothing to learn",
+            where=f"{source.path}, {source.label or 'folders'}",
+            got=", ".join(data.classes) or "no labels",
+        )
+    ids = data.ids if data.ids is not None else [str(i + 1) for i in range(len(data))]
+    return replace(kept(data), ids=list(ids)), source
+
+
+def _table(source: Source) -> tuple[LabelledData, Source]:
+    if source.image is not None:
+        root = Path(source.images or ".")
+        head = next(chunks(source.path, [source.image], delimiter=source.delimiter))
+        source = probed(source, root, [str(c).strip() for c in head.cells[source.image]])
+    inputs: dict[str, Any] = {"delimiter": source.delimiter, "size": source.size}
+    if source.image is not None:
+        inputs |= {"image": source.image, "images": source.images}
+    else:
+        inputs["features"] = list(source.features)
+    if source.item is not None:
+        people: dict[str, Any] = {"item": source.item, "annotator": source.annotator}
+        data = read_table(source.path, label=source.label, clean=source.clean, **people, **inputs)
+    else:
+        data = read_table(
+            source.path, label=source.label, clean=source.clean, id=source.id, missing="keep", **inputs
+        )
+        if source.annotator is not None:
+            data = _one_label_each(data, source)
+    if isinstance(data.inputs, ImageFiles):
+        data.inputs.mode = source.mode
+    return data, source
+
+
+def _one_label_each(data: LabelledData, source: Source) -> LabelledData:
+    """A crowd whose items are the rows: every label has one annotator."""
+    assert source.annotator is not None
+    who = Coder("annotator")
+    for chunk in chunks(source.path, [source.annotator], delimiter=source.delimiter):
+        who.extend(chunk.cells[source.annotator], partial(chunk.where, column=source.annotator))
+    codes, names = who.finish()
+    given = (data.labels >= 0).nonzero().flatten()
+    return replace(
+        data,
+        labels=torch.full_like(data.labels, -1),
+        crowd=Triplets(given, codes[given], data.labels[given]),
+        annotators=names,
+    )
+
+
+def _arrays(source: Source) -> LabelledData:
+    arrays = read_npz(source.path)
+    x, y = arrays[source.inputs or "x"], arrays[source.label]
+    clean = None if source.clean is None else arrays[source.clean]
+    name = Path(source.path).name
+    channels = channels_of(x)
+    if source.annotator is not None and source.item is not None:
+        base = from_arrays(x, np.zeros(len(x), np.int64), channels=channels, name=name)
+        data = _triplets(base, arrays[source.item], arrays[source.annotator], y, clean, name)
+    elif y.ndim == 2:
+        base = from_arrays(x, np.zeros(len(x), np.int64), channels=channels, name=name)
+        if len(y) != len(x):
+            raise DubitoError("inputs and labels differ in length", where=name, expected=len(x), got=len(y))
+        item, who = np.nonzero(y >= 0)
+        data = _triplets(base, item, who, y[item, who], clean, name)
+    else:
+        hidden = y.dtype.kind in "iu" and (y == -1).any()
+        labels = [None if v == -1 else v for v in y.tolist()] if hidden else y
+        data = from_arrays(x, labels, clean=clean, channels=channels, missing="keep", name=name)
+    if source.id is not None:
+        data = replace(data, ids=[str(v) for v in arrays[source.id].tolist()])
+    return data
+
+
+def channels_of(x: Any) -> str:
+    """Where the channels of images are: last if only that axis can hold them."""
+    few = (1, 3, 4)
+    return "last" if x.ndim == 4 and x.shape[-1] in few and x.shape[1] not in few else "first"
+
+
+def _triplets(base: LabelledData, item: Any, who: Any, label: Any, clean: Any, name: str) -> LabelledData:
+    numbers = torch.from_numpy(np.asarray(item, np.int64))
+    if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(base):
+        raise DubitoError("items are row numbers of the inputs", where=name, expected=f"0 to {len(base) - 1}")
+    people, given = Coder("annotator"), Coder("label")
+    true = Coder("true label", missing="keep", like=given)
+    people.extend(who.tolist(), lambda i: f"{name}, annotator {i}")
+    given.extend(label.tolist(), lambda i: f"{name}, label {i}")
+    if clean is not None:
+        true.extend([None if v == -1 else v for v in clean.tolist()], lambda i: f"{name}, clean {i}")
+    who_codes, names = people.finish()
+    codes, classes = given.finish()
+    return replace(
+        base,
+        labels=torch.full((len(base),), -1),
+        clean=None if clean is None else true.finish()[0],
+        classes=classes,
+        crowd=Triplets(numbers, who_codes, codes),
+        annotators=names,
+    )
+
+
+def probed(source: Source, root: Path, paths: Sequence[str]) -> Source:
+    """The size and mode that suit the first images: their own if small, square and alike, else 64 x 64."""
+    from PIL import Image
+
+    from ..data.images import _FORMATS, inside
+
+    step = max(1, len(paths) // PROBED)
+    sizes, grey = set(), True
+    for path in [paths[i] for i in range(0, len(paths), step)][:PROBED]:
+        try:
+            with Image.open(inside(root, path), formats=_FORMATS) as image:
+                sizes.add(image.size)
+                grey = grey and image.mode in ("1", "L", "I", "I;16", "LA")
+        except OSError:
+            continue  # told with its place when it is decoded
+    alike = len(sizes) == 1 and all(w == h <= LARGEST_SIDE for w, h in sizes)
+    size = source.size or (next(iter(sizes))[0] if alike else USUAL_SIDE)
+    return replace(source, size=size, mode="L" if grey and sizes else "RGB")
+
+
+def kept(data: LabelledData) -> LabelledData:
+    """Images decoded into memory where they fit."""
+    if isinstance(data.inputs, Tensor) or not len(data):
+        return data
+    one = data.inputs[torch.zeros(1, dtype=torch.int64)]
+    if one[0].numel() * len(data) > MOST_BYTES:
+        return data
+    parts = [data.inputs[rows] for rows in torch.arange(len(data)).split(256)]
+    return replace(data, inputs=torch.cat(parts))
+
+
+def shape_of(data: LabelledData) -> tuple[int, ...]:
+    """The shape of one example."""
+    return tuple(data.gather(torch.zeros(1, dtype=torch.int64)).shape[1:])
+
+
+def network_for(shape: tuple[int, ...]) -> str:
+    """The network that "auto" stands for: a perceptron for numbers and thumbnails, LeNet-5 or a CNN for images."""
+    if len(shape) != 3 or math.prod(shape[1:]) < 16 * 16:
+        return "mlp"
+    return "lenet5" if shape[1] == shape[2] and shape[1] <= 32 else "cnn4"

@@ -1,0 +1,90 @@
+"""How good a run is: against noisy labels, with the noise taken out, and against the truth where it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._random import generator
+from .._report import Bin, Fact
+from ..data import LabelledData
+from ..metrics import bootstrap_interval, reliability_curve
+from .choice import scores
+from .findings import Findings
+
+Array = np.ndarray[Any, Any]
+
+BINS, RESAMPLES = 10, 1000
+
+
+def measure(data: LabelledData, found: Findings, seed: int) -> dict[str, dict[str, float]]:
+    """Name -> value, low, high; all by networks that did not see the item."""
+    log_p = torch.from_numpy(found.probs).clamp(min=1e-30).log()
+    best = found.probs.argmax(1)
+    everyone = np.arange(len(data))
+    out = {
+        "noisy_accuracy": _interval(scores(data, log_p, torch.from_numpy(everyone)), seed),
+        "estimated_accuracy": _interval(found.posterior[everyone, best], seed),
+        "noisy_log_likelihood": _interval(_likelihood(data, found), seed),
+    }
+    confidence, right = _observed(data, found)
+    curve = reliability_curve(confidence, right, BINS)
+    gap = float(((curve.accuracy - curve.confidence).abs() * curve.size).sum() / curve.size.sum())
+    out["calibration_error"] = {"value": gap, "low": gap, "high": gap}
+    if data.clean is not None and bool((data.clean >= 0).any()):
+        known = (data.clean >= 0).numpy()
+        true = data.clean.numpy()
+        out["true_accuracy"] = _interval((best == true)[known].astype(float), seed)
+        if data.crowd is not None:
+            out["true_consensus_accuracy"] = _interval(
+                (found.posterior.argmax(1) == true)[known].astype(float), seed
+            )
+    return out
+
+
+NAMES = {
+    "noisy_accuracy": ("held-out labels predicted", "the labels are noisy: a perfect model does not reach 1"),
+    "estimated_accuracy": ("true classes predicted (estimate)", "with the estimated noise taken out"),
+    "noisy_log_likelihood": ("log-likelihood of a held-out label", "seen through the estimated noise"),
+    "calibration_error": ("calibration error", "of the predicted given label, below"),
+    "true_accuracy": ("true classes predicted", "against the true labels of the data"),
+    "true_consensus_accuracy": ("true classes in the consensus", "against the true labels of the data"),
+}
+
+
+def as_facts(metrics: Mapping[str, Mapping[str, float]]) -> list[Fact]:
+    """The scores for a report."""
+    return [Fact(NAMES[k][0], m["value"], m["low"], m["high"], note=NAMES[k][1]) for k, m in metrics.items()]
+
+
+def bins(data: LabelledData, found: Findings) -> list[Bin]:
+    """Reliability of the predicted given label, after the estimated noise: no truth is needed to see it."""
+    confidence, right = _observed(data, found)
+    curve = reliability_curve(confidence, right, BINS)
+    rows = zip(curve.confidence.tolist(), curve.accuracy.tolist(), curve.size.tolist())
+    return [Bin(c, a, n) for c, a, n in rows if n]
+
+
+def _observed(data: LabelledData, found: Findings) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities of each given label ``(labels, K)``, and the label."""
+    if data.crowd is None or found.people is None:
+        rows = found.rows
+        p = found.probs[rows] @ found.audit.transition
+        return torch.from_numpy(p / p.sum(1, keepdims=True)), data.labels[torch.from_numpy(rows)]
+    item, who, label = (t.numpy() for t in data.crowd)
+    p = np.einsum("nk,nkj->nj", found.probs[item], found.people.matrices[who])
+    return torch.from_numpy(p / p.sum(1, keepdims=True)), torch.from_numpy(label)
+
+
+def _likelihood(data: LabelledData, found: Findings) -> Array:
+    p, label = _observed(data, found)
+    value: Array = p.gather(1, label.unsqueeze(1)).clamp(min=1e-12).log().squeeze(1).numpy()
+    return value
+
+
+def _interval(values: Array, seed: int) -> dict[str, float]:
+    found = bootstrap_interval(values, np.mean, generator(seed, 0, "scores"), resamples=RESAMPLES)
+    return {"value": found.estimate, "low": found.low, "high": found.high}

@@ -1,0 +1,231 @@
+"""What a path holds: a table, arrays or a folder of images; which column is what.
+
+Columns that are not named are looked up by the usual names; what was taken is said before anything is trained.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..crowd.command import ANNOTATOR, ITEM, LABEL
+from ..data._rows import Chunk, chunks
+from ..data.tables import _number
+from ..errors import DubitoError, nearest
+from .tasks import FitJob
+
+LABELS = (*LABEL, "y", "target", "labels")
+CLEAN = ("truth", "true_label", "clean_label", "clean", "true_class", "ground_truth")
+IDS = ("id", "item", "item_id", "task", "task_id", "name", "example", "example_id", "index", "")
+IMAGES = ("image", "image_path", "file", "filename", "file_name", "path")
+INPUT_KEYS = ("x", "X", "inputs", "features", "images", "x_train")
+TABLES = (".csv", ".tsv", ".txt", ".tab", ".parquet", ".pq")
+MOSTLY = (
+    0.9  # share of numbers that makes a column a feature; what is no number in it is then refused by line
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where inputs and labels are, in words that a configuration can hold."""
+
+    kind: str  # "table", "arrays" or "folder"
+    path: str
+    label: str = ""
+    clean: str | None = None
+    id: str | None = None
+    item: str | None = None
+    annotator: str | None = None
+    features: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    image: str | None = None
+    images: str | None = None
+    inputs: str | None = None
+    delimiter: str | None = None
+    size: int | None = None
+    mode: str = "RGB"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+def from_plain(values: dict[str, Any]) -> Source:
+    """A source as it was written to a configuration."""
+    lists: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return Source(**lists)
+
+
+def find(job: FitJob) -> Source:
+    """What `job.data` is, with every role given to a column."""
+    path = job.data
+    if path.is_dir():
+        return Source("folder", str(path), size=job.size)
+    if not path.exists():
+        near = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else None
+        raise DubitoError("no such file or folder", where=str(path), remedy=near)
+    if path.suffix.lower() == ".npz":
+        return _arrays(job)
+    if path.suffix.lower() not in TABLES:
+        raise DubitoError(
+            "unknown kind of data",
+            where=str(path),
+            expected="a .csv, .tsv, .parquet or .npz file, or a folder with one folder of images per class",
+            got=path.suffix or "no suffix",
+        )
+    return _table(job)
+
+
+def columns(path: Path, delimiter: str | None = None) -> list[str]:
+    """The names of a table's columns."""
+    from ..crowd._files import header
+
+    names = [name.strip() for name in header(path, delimiter)]
+    if not names:
+        raise DubitoError("an empty file", where=str(path), expected="a first line with the column names")
+    return names
+
+
+def first_rows(path: Path, names: Sequence[str], delimiter: str | None) -> Chunk:
+    """The first few thousand rows."""
+    unique = [n for n in names if list(names).count(n) == 1]
+    found = next(chunks(path, unique, delimiter=delimiter), None)
+    if found is None:
+        raise DubitoError("the table has no rows", where=str(path))
+    return found
+
+
+def role(given: str | None, usual: Sequence[str], names: Sequence[str], path: Path, what: str) -> str | None:
+    """The column of a role: as told, or by the usual names; None where there is none."""
+    if given is not None:
+        if given not in names:
+            where = f"{path}, line 1"
+            raise DubitoError(f"no column {given!r}", where=where, remedy=nearest(given, names))
+        return given
+    lower = {name.lower(): name for name in reversed(names)}
+    return next((lower[u] for u in usual if u in lower), None)
+
+
+def needed(found: str | None, names: Sequence[str], path: Path, what: str) -> str:
+    """A role that must be there."""
+    if found is None:
+        raise DubitoError(
+            f"no column for the {what}",
+            where=f"{path}, line 1",
+            got=", ".join(names[:12]) + (", ..." if len(names) > 12 else ""),
+            remedy=f"pass --{what} NAME",
+        )
+    return found
+
+
+def _table(job: FitJob) -> Source:
+    path, names = job.data, columns(job.data, job.options.get("delimiter"))
+    delimiter = job.options.get("delimiter")
+    label = needed(role(job.label, LABELS, names, path, "label"), names, path, "label")
+    others = [n for n in names if n != label]
+    annotator = role(job.annotator, ANNOTATOR, others, path, "annotator")
+    item = role(job.item, ITEM, others, path, "item") if annotator or job.item else None
+    clean = role(job.clean, CLEAN, others, path, "clean")
+    head = first_rows(path, names, delimiter)
+    image, images = _image(job, head, [n for n in others if n not in (annotator, clean)])
+    identity = item if annotator is None else None  # an item column without annotators names the rows
+    item = item if annotator is not None else None
+    if item is None and identity is None:
+        identity = image or role(None, IDS, others, path, "id")
+    taken = {label, annotator, item, clean, image, identity}
+    free = [n for n in others if n not in taken]
+    features: tuple[str, ...] = ()
+    if image is None:
+        for name in job.features:
+            role(name, (), names, path, "features")
+        features = job.features or tuple(n for n in free if n in head.cells and numeric(head.cells[n]))
+        if not features:
+            raise DubitoError(
+                "nothing to learn from",
+                where=str(path),
+                expected="columns of numbers, or a column of image files with --images DIR",
+                got=", ".join(names[:12]),
+                remedy="for labels alone use `dubito crowd`" if annotator else None,
+            )
+    return Source(
+        "table",
+        str(path),
+        label=label,
+        clean=clean,
+        id=identity,
+        item=item,
+        annotator=annotator,
+        features=features,
+        left_out=tuple(n for n in free if n not in features),
+        image=image,
+        images=None if images is None else str(images),
+        delimiter=delimiter,
+        size=job.size,
+    )
+
+
+def numeric(cells: Sequence[Any]) -> bool:
+    """Whether a column holds numbers, a few slips apart."""
+    numbers = sum(_number(c) == _number(c) and not isinstance(c, bool) for c in cells)
+    return len(cells) > 0 and numbers >= MOSTLY * len(cells)
+
+
+def _image(job: FitJob, head: Chunk, names: Sequence[str]) -> tuple[str | None, Path | None]:
+    """The column whose first cells name files in the folder of images."""
+    root = job.images if job.images is not None else job.data.parent
+    if job.images is not None and not root.is_dir():
+        raise DubitoError("no such folder of images", where=str(root))
+    usual = [n for n in names if n.lower() in IMAGES]
+    wanted = usual if job.images is None else [*usual, *(n for n in names if n not in usual)]
+    for name in wanted:
+        some = [str(c).strip() for c in head.cells.get(name, ())[:5]]
+        if some and any(c and not os.path.isabs(c) and os.path.isfile(root / c) for c in some):
+            return name, root
+    if job.images is not None:
+        shown = {n: str(head.cells[n][0]) for n in wanted[:4] if n in head.cells}
+        raise DubitoError(
+            "no column names files in the folder of images",
+            where=f"{job.data} and {root}",
+            got=", ".join(f"{n} = {v[:40]!r}" for n, v in shown.items()),
+            remedy=f"paths must be relative to {root}",
+        )
+    return None, None
+
+
+def _arrays(job: FitJob) -> Source:
+    from ..data import read_npz
+
+    arrays = read_npz(job.data)
+    names = sorted(arrays)
+    inputs = next((k for k in (*job.features, *INPUT_KEYS) if k in arrays), None)
+    if inputs is None:
+        raise DubitoError(
+            "no array of inputs",
+            where=str(job.data),
+            expected="one of " + ", ".join(INPUT_KEYS),
+            got=", ".join(names),
+            remedy="name it with --features",
+        )
+    if job.label is not None and job.label not in arrays:
+        raise DubitoError(f"no array {job.label!r}", where=str(job.data), remedy=nearest(job.label, names))
+    label = job.label or next((k for k in ("y", *LABELS, "Y", "y_train") if k in arrays), None)
+    if label is None:
+        raise DubitoError(
+            "no array of labels", where=str(job.data), got=", ".join(names), remedy="pass --label NAME"
+        )
+    people = job.annotator or next((k for k in ANNOTATOR if k in arrays), None)
+    items = job.item or next((k for k in ITEM if k in arrays), None)
+    clean = job.clean or next((k for k in CLEAN if k in arrays), None)
+    return Source(
+        "arrays",
+        str(job.data),
+        label=label,
+        inputs=inputs,
+        clean=clean,
+        item=items if people else None,
+        annotator=people if items else None,
+        id=next((k for k in ("id", "ids") if k in arrays), None),
+    )

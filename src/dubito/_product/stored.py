@@ -1,0 +1,89 @@
+"""The trained networks of a run on disk: sealed, without code, and enough to build them again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import checkpoint
+from ..errors import DubitoError
+from ..model import Model
+from .reading import Scale
+from .sources import Source, from_plain
+from .training import Setting, empty
+
+FINAL, GIVEN = "final", "given"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A method's final network and those of its folds.
+
+    Fields:
+        given: parameters of the method that are tensors (a transition matrix).
+        revision: 0, and one more with every update by gold labels.
+    """
+
+    method: str
+    setting: Setting
+    scale: Scale
+    source: Source
+    classes: tuple[str, ...]
+    final: dict[str, Tensor]
+    folds: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    given: dict[str, Tensor] = field(default_factory=dict)
+    revision: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def model(self) -> Model:
+        """The final network, ready to predict."""
+        model = empty(self.setting, self.method, self.given)
+        model.load_state_dict(self.final)
+        return model.eval()
+
+
+def save(folder: Path, stored: Stored) -> None:
+    """Write one revision; the one before is kept beside it."""
+    tensors = {FINAL: stored.final, GIVEN: stored.given or {"none": torch.zeros(1)}}
+    tensors |= {f"fold-{fold}": weights for fold, weights in stored.folds.items()}
+    state = {
+        "method": stored.method,
+        "setting": asdict(stored.setting),
+        "scale": asdict(stored.scale),
+        "source": stored.source.plain(),
+        "classes": list(stored.classes),
+        "facts": stored.facts,
+    }
+    checkpoint.save(folder, stored.revision, tensors, state)
+
+
+def load(run: Path) -> Stored:
+    """The latest revision of a run's model."""
+    found = checkpoint.load_latest(run / "model")
+    if found is None:
+        raise DubitoError(
+            "this run has no model yet",
+            where=str(run),
+            remedy="let `dubito fit` finish: the same command goes on",
+        )
+    state = found.state
+    setting = {**state["setting"], "shape": tuple(state["setting"]["shape"])}
+    scale = {name: tuple(values) for name, values in state["scale"].items()}
+    given = {k: v for k, v in found.tensors[GIVEN].items() if k != "none"}
+    folds = {int(k[5:]): v for k, v in found.tensors.items() if k.startswith("fold-")}
+    return Stored(
+        state["method"],
+        Setting(**setting),
+        Scale(**scale),
+        from_plain(state["source"]),
+        tuple(state["classes"]),
+        found.tensors[FINAL],
+        folds,
+        given,
+        found.step,
+        state["facts"],
+    )
