@@ -1,0 +1,191 @@
+"""`dubito audit`: of a run, of data with someone's probabilities, or of data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from .._audit import Audit, audit
+from .._report import report
+from .._report.audits import SENTENCES, from_audit
+from ..crowd import CrowdLabels
+from ..data import LabelledData, read_npz
+from ..errors import DubitoError
+from ..runs import read_config
+from . import gold as golden
+from . import page, stored
+from .findings import Findings, find
+from .given import read_labels, read_probs
+from .reading import read
+from .sources import from_plain
+from .tasks import FitJob, Say, fit, task_of
+from .training import GOLD
+from .writing import write_csv
+
+SHOWN = 10
+
+
+def run(job: FitJob, probs: Path | None, say: Say) -> tuple[Path, Path]:
+    """Rank the labels and say what is wrong with them; returns the paths of the table and of the page.
+
+    `job.data` is a run, or data: with the file `probs` nothing is trained, without it a run is made in `job.out`.
+    """
+    if probs is not None:
+        found, people = _judge(job, probs), None
+        made = from_audit(found.audit, title=f"{job.data.name}: label audit", command=job.command)
+    else:
+        folder = job.data
+        if not (folder / "config.json").is_file():
+            say(f"No run and no --probs: training out of fold first, in {job.out}.")
+            fit(replace(job, gold=None), say)
+            folder = job.out
+        found, data = of_run(folder)
+        people = found.people
+        rows = found.to_check[: page.MOST_SUSPICIONS]
+        shown = replace(found.audit, order=np.array(rows, dtype=np.int64))
+        made = from_audit(
+            shown,
+            thumbnails=page.thumbnails(data, found, rows),
+            title=f"{folder.name}: label audit",
+            command=job.command,
+        )
+        made = replace(
+            made, suspicions=[replace(s, ask=found.ask.get(row)) for s, row in zip(made.suspicions, rows)]
+        )
+        if people is not None:
+            names = [str(c) for c in data.classes]
+            made = replace(
+                made, annotators=page.skills(people), annotator_matrices=page.matrices(people, names)
+            )
+    job.out.mkdir(parents=True, exist_ok=True)
+    for line in summary(found):
+        say(line)
+    table = ranked(job.out / "audit.csv", found)
+    return table, report(made, job.out / "audit.html", anonymise=job.anonymise)
+
+
+def of_run(folder: Path) -> tuple[Findings, LabelledData]:
+    """What a finished run knows about its labels, judged anew from its out-of-fold probabilities."""
+    task_of(folder)
+    before = stored.load(folder)
+    config = read_config(folder)["config"]
+    data, _ = read(replace(from_plain(config["source"]), size=before.source.size))
+    data = before.scale.apply(data)
+    saved = read_npz(folder / "out_of_fold.npz", ["probs", "rows"])
+    rows = torch.from_numpy(saved["rows"].astype(np.int64))
+    if len(rows) and int(rows.max()) >= len(data):
+        raise DubitoError("the data has changed since the run", where=str(config["source"]["path"]))
+    codes = golden.codes_of(golden.kept(folder, data), data)[rows]
+    part = data.subset(rows)
+    part = replace(part, extra={**part.extra, GOLD: codes})
+    log_p = torch.from_numpy(saved["probs"]).double().clamp(min=1e-30).log()
+    return find(part, log_p, before.setting.seed), part
+
+
+def _judge(job: FitJob, path: Path) -> Findings:
+    """Labels and probabilities from two files."""
+    labels = read_labels(job)
+    probs, classes = read_probs(path, labels)
+    items = labels.items
+    several = labels.annotator is not None and len(items) < len(labels.item)
+    if several:
+        crowd = CrowdLabels(
+            labels.item,
+            labels.annotator,
+            labels.label,
+            classes=classes,
+            item_ids=items,
+            duplicates="keep",
+        )
+        found = audit(crowd, probs)
+        place = {name: i for i, name in enumerate(items)}
+        rows = np.array([place[str(i)] for i in found.ids])
+    else:
+        found = audit(labels.label, probs, classes=classes, ids=labels.item, annotators=labels.annotator)
+        rows = np.arange(len(labels.label))
+    return Findings(found, rows, probs, probs, np.full(len(probs), -1))
+
+
+def ranked(path: Path, found: Findings) -> Path:
+    """Every label, the most suspicious first; those that gold has settled are left out."""
+    a = found.audit
+    names = [str(c) for c in a.classes.tolist()]
+    rows = (
+        [
+            rank,
+            str(a.ids[row]),
+            "" if a.annotators is None else str(a.annotators[row]),
+            names[a.given[row]],
+            names[a.suggested[row]],
+            float(a.p_wrong[row]),
+            *a.why[row].tolist(),
+            found.ask.get(row, ""),
+            "",
+        ]
+        for rank, row in enumerate(found.to_check, 1)
+    )
+    head = ["rank", "id", "annotator", "given", "suggested", "p_wrong", "model", "annotators", "prior"]
+    return write_csv(path, [*head, "ask", "gold"], rows)
+
+
+def summary(found: Findings) -> Iterator[str]:
+    """The audit for a terminal."""
+    a = found.audit
+    rate, names = a.noise_rate, [str(c) for c in a.classes.tolist()]
+    yield f"{len(a.given):,} labels, {len(names)} classes"
+    yield (
+        f"wrong labels: {100 * rate.value:.1f} % (95 % interval {100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
+    )
+    yield f"kind of noise: {a.kind.name} - {SENTENCES.get(a.kind.name, '')}"
+    best = a.kind.evidence[0].bic
+    yield "  evidence (BIC above the best): " + ", ".join(
+        f"{e.model} {e.bic - best:+,.0f}" for e in a.kind.evidence
+    )
+    for g in a.kind.groups:
+        if g.by != "annotators":
+            shares = ", ".join(f"{100 * r:.0f} %" for r in g.rates)
+            verdict = "" if g.differ else ": no difference that matters"
+            yield f"  noise by {g.by}: {shares} ({g.names[0]} first){verdict}"
+    yield "commonest confusions, true -> given:"
+    yield from _confusions(a, names)
+    yield from _people(found)
+    yield "check first:"
+    for row in found.to_check[:SHOWN]:
+        who = "" if a.annotators is None else f" by {a.annotators[row]}"
+        ask = f", ask {found.ask[row]}" if row in found.ask else ""
+        yield (
+            f"  {a.ids[row]}: {names[a.given[row]]}{who}, rather {names[a.suggested[row]]} "
+            f"(wrong with {100 * a.p_wrong[row]:.1f} %){ask}"
+        )
+    yield "what checking brings:"
+    for p in a.plan[:5]:
+        yield f"  {p.checked:,} labels: {p.found.value:,.0f} errors found, {100 * p.left.value:.1f} % left wrong"
+    for note in a.notes:
+        yield f"note: {note}"
+
+
+def _confusions(a: Audit, names: list[str]) -> Iterator[str]:
+    weight = a.transition * a.class_prior[:, None]
+    np.fill_diagonal(weight, 0)
+    for place in np.argsort(-weight, axis=None, kind="stable")[:5].tolist():
+        i, j = divmod(place, len(names))
+        low, high = a.transition_interval[i, j]
+        if weight[i, j] > 0:
+            yield f"  {names[i]} -> {names[j]}: {a.transition[i, j]:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _people(found: Findings) -> Iterator[str]:
+    people = found.people
+    if people is None:
+        return
+    order = np.argsort(-people.skills, kind="stable").tolist()
+    yield f"annotators by skill ({len(order)}):"
+    for r in order if len(order) <= SHOWN else [*order[: SHOWN // 2], *order[-SHOWN // 2 :]]:
+        yield (
+            f"  {people.names[r]}: {people.skills[r]:.2f} ({people.skill_low[r]:.2f} to "
+            f"{people.skill_high[r]:.2f}), {int(people.labels[r]):,} labels"
+        )
