@@ -10,6 +10,7 @@ from torch import Generator, nn
 
 from ..errors import DubitoError, nearest
 from ._foreign import build_foreign
+from .encoder_decoder import EncoderDecoder
 from .resnet import ResNet50, ResNetCIFAR
 from .small import CNN4, CNN9, MLP, LeNet5
 from .wide import WideResNet
@@ -29,6 +30,11 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "resnet50": lambda shape, **options: ResNet50(shape[0], **options),
     "resnet50-cifar": lambda shape, **options: ResNet50(shape[0], stem="cifar", **options),
     "resnetv2-50": lambda shape, **options: ResNet50(shape[0], version=2, **options),
+    # Feature maps for segmentation.
+    "encoder-decoder": lambda shape, **options: EncoderDecoder(shape[0], **options),
+    "encoder-decoder-small": lambda shape, **options: EncoderDecoder(
+        shape[0], **{"widths": (16, 32, 64), "decoder": 32, **options}
+    ),
     "wrn-28-2": lambda shape, **options: WideResNet(shape[0], 28, 2, **options),
 }
 _VECTORS = ("mlp", "linear")

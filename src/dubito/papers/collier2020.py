@@ -1,6 +1,7 @@
 """Collier, Mustafa, Kokiopoulou, Berent 2020: softmax temperature in heteroscedastic classifiers.
 
-Tables 1 and 3 to 6 with the searches behind them, figures 1 and 6; table 2 and figures 2 to 4 are segmentation.
+Tables 1 and 3 to 6 with the searches behind them, figures 1 and 6; segmentation (table 2, figures 2
+to 4) is in `collier_pixels`.
 Figure 5 is a drawing whose missing-not-at-random case runs as `dubito.noise.hidden_feature_task`.
 """
 
@@ -13,6 +14,7 @@ from itertools import product
 from typing import Any
 
 from ..errors import DubitoError, nearest
+from . import collier_pixels
 from .configs import Config
 from .items import Item, no_runs, runs, search_of
 from .tables import DATASETS, setting, table
@@ -127,65 +129,6 @@ def _curve_points(config: Config) -> list[dict[str, Any]]:
     return grid(config) or [{}]
 
 
-_PIXELS: dict[str, Any] = {
-    "network": "smp:DeepLabV3Plus",
-    "network_options": (("encoder", "tu-xception65"), ("output_stride", 16)),
-    "pretrained": True,  # the paper's weights, from the end of the second training phase, are not public
-    "optimizer": "sgd",
-    "lr": setting(PAPER, "seg_learning_rate"),
-    "momentum": 0.9,  # silent, as is the batch
-    "batch": 16,
-    "steps": setting(PAPER, "seg_final_stage_steps"),
-    "own_validation": True,
-    "normalise": "imagenet",
-    "augment": "none",  # silent
-    "tune_on": "miou",
-}
-PIXEL_BASES = {
-    **dict.fromkeys(("cityscapes", "voc"), _PIXELS),
-    # A small network from scratch on a set that fits a workstation.
-    "camvid": {
-        **_PIXELS,
-        "network": "unet",
-        "network_options": (),
-        "pretrained": False,
-        "lr": 0.05,
-        "steps": 4_000,
-    },
-}
-
-
-def _segmentation(data: str | None) -> Iterator[Config]:
-    for name, method in product([data] if data else ["cityscapes", "voc"], METHODS[:3]):
-        if name not in PIXEL_BASES:
-            known = nearest(name, PIXEL_BASES)
-            raise DubitoError("this paper has no protocol for the data", got=repr(name), remedy=known)
-        draws: dict[str, Any] = {"samples": 1000, "eval_samples": 1000} if method != "ce" else {}
-        params = tuple(_PARAMS.get(method, {}).items())
-        base = PIXEL_BASES[name]
-        yield Config(
-            paper=PAPER,
-            item="table2",
-            data=name,
-            method=method,
-            params=params,
-            record=("variance",),
-            **draws,
-            **base,
-        )
-
-
-def _pixel_temperature(config: Config) -> Config:
-    tau = setting(PAPER, "seg_tau_star")["Cityscapes"]
-    return config.with_params(temperature=tau) if config.method == "het-tau" else config
-
-
-def _pixel_grid(config: Config) -> list[dict[str, Any]]:
-    """The temperatures of figure 2 are in its picture only: the ones of the images, up to 10."""
-    taus = setting(PAPER, "temperature_grid_images")
-    return [{"temperature": tau} for tau in taus if tau <= 10] if config.method == "het-tau" else [{}]
-
-
 def _table(id_: str, title: str, hours: float) -> Item:
     listing = partial(_listing, id_)
     metrics = ("noisy_log_likelihood", "noisy_accuracy")
@@ -205,18 +148,9 @@ def _curve(id_: str, metric: str) -> Item:
     )  # fmt: skip
 
 
-def _pixels(id_: str, title: str) -> Item:
-    """Table 2 and the pictures that its models draw."""
-    return Item(
-        id=id_, title=title, hours=500, printed=f"{PAPER}.table2", reference="het-tau",
-        metrics=("miou", "miou_test"), make=runs(_segmentation, SEEDS, choose=_pixel_temperature),
-        search=search_of(_segmentation, _pixel_grid, seeds=SEEDS["paper"]),
-    )  # fmt: skip
-
-
 TABLES = {
     "table1": _table("table1", "class-dependent noise", 85),
-    "table2": _pixels("table2", "segmentation"),
+    "table2": collier_pixels.TABLE2,
     "table3": _table("table3", "no added noise", 10),
     "table4": _table("table4", "uniform noise", 85),
     "table5": _table("table5", "reduced class-dependent noise", 85),
@@ -224,14 +158,7 @@ TABLES = {
 }
 FIGURES = {
     "figure1": _curve("figure1", "noisy_log_likelihood"),
-    "figure2": dataclasses.replace(
-        _pixels("figure2", "segmentation against temperature"),
-        make=search_of(_segmentation, _pixel_grid, seeds=SEEDS["paper"]),
-        rows=("method", "temperature"),
-        search=None,
-    ),
-    "figure3": _pixels("figure3", "segmented photographs"),
-    "figure4": _pixels("figure4", "variance of the prediction"),
+    **collier_pixels.FIGURES,
     "figure5": Item(id="figure5", title="where input-dependent noise comes from", make=no_runs, hours=0),
     "figure6": _curve("figure6", "noisy_accuracy"),
 }

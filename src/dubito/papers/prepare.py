@@ -20,7 +20,7 @@ from ..data.augment import center_crop
 from ..errors import DubitoError, nearest
 from ..methods import METHODS, Method, Stages, parse
 from ..model import Model
-from . import crowds, planar
+from . import crowds, pixels, planar
 from .configs import Config
 
 # Names used in the papers' tables for variants of one method.
@@ -88,7 +88,9 @@ def parts(config: Config, *, root: str | os.PathLike[str] | None = None) -> Part
 
 
 def _clean_parts(config: Config, root: str | None) -> Parts:
-    """Training, validation and test examples before any noise is added."""
+    """Training, validation and test examples before any noise is added (masks: with it)."""
+    if pixels.is_pixels(config):
+        return Parts(*pixels.parts(config, functools.partial(_read, root=root)))
     if config.data in planar.SETS:
         count = config.train + config.validation
         pool = planar.points(config.data, count, config.seed, "train")
@@ -120,7 +122,7 @@ def _groups(config: Config, pool: LabelledData) -> Tensor | None:
 
 def transition(config: Config, num_classes: int) -> Tensor | None:
     """The matrix of a config's synthetic noise; None without noise or where the labels are noisy by themselves."""
-    if config.noise in ("none", "natural") or config.annotators:
+    if config.noise in ("none", "natural", "border") or config.annotators:
         return None
     if config.noise == "one_sided":
         return noise.flip_map(num_classes, {0: 1}, config.rate)
@@ -211,6 +213,8 @@ def model(
     source = generator(config.seed, 0, f"head{role}")
     head = made.make_head(width, num_classes, annotators, generator=source, init=config.head_init)
     channel = made.make_channel(num_classes, annotators)
+    if pixels.is_pixels(config):
+        return pixels.model(config, backbone, head, channel, dict(made.model))
     if config.samples and config.eval_samples not in (0, config.samples):
         return TwoCounts(backbone, head, channel=channel, eval_samples=config.eval_samples, **made.model)
     return Model(backbone, head, channel=channel, **made.model)
@@ -238,10 +242,13 @@ def still(config: Config, part: LabelledData) -> LabelledData:
 
 def augmentation(config: Config) -> Callable[..., Tensor] | None:
     """What happens to training images, None for nothing."""
-    if config.augment not in AUGMENTATIONS:
-        known = nearest(config.augment, AUGMENTATIONS)
-        raise DubitoError("no such augmentation on this path", got=repr(config.augment), remedy=known)
-    return AUGMENTATIONS[config.augment]
+    known = dict(AUGMENTATIONS)
+    if pixels.is_pixels(config):
+        known.update(pixels.augmentations())
+    if config.augment not in known:
+        close = nearest(config.augment, known)
+        raise DubitoError("no such augmentation on this path", got=repr(config.augment), remedy=close)
+    return known[config.augment]
 
 
 def optimizer(config: Config) -> Callable[..., torch.optim.Optimizer]:

@@ -10,6 +10,7 @@ Each analysis of `Config.record` is one entry of the history, a mapping of plain
 | residuals | ``edges`` of log10 r' S^-1 r; counts ``identity_clean``, ``identity_noisy``, ``learned_clean``, ... |
 | regions | ``x``, ``y``: the axes; ``p``: rows of p(positive); ``points``, ``label``: the training set |
 | separator | ``weight``, ``bias`` of the positive against the negative class |
+| pixels | ``classes``; ``cases``: ``id``, ``iou``; ``image``, ``truth``, ``prediction``, ``deviation`` as text |
 | confusion | ``estimated``, ``true``: matrices of the annotators |
 """
 
@@ -28,7 +29,7 @@ from ..evaluate import predict, scores
 from ..losses.logistic_normal import _gaussian, _log_smoothed
 from ..model import Model
 from ..procedures import Plain
-from . import crowds
+from . import crowds, pixels
 from .configs import Config
 from .prepare import Parts
 
@@ -40,6 +41,8 @@ SMALL = 0.25  # a residual is small below this share of the target's squared len
 
 def scored(config: Config, model: Model, parts: Parts) -> dict[str, float]:
     """Test and validation scores, calibration, and accuracy on parts of the training set where asked for."""
+    if pixels.is_pixels(config):
+        return pixels.scored(config, model, parts.valid, parts.test)
     log_p, test = predict(model, parts.test).log_p, parts.test
     clean = test.labels if test.clean is None else test.clean
     found = _named("test", scores(log_p, clean)) | _named("noisy_test", scores(log_p, test.labels))
@@ -227,6 +230,7 @@ ANALYSES: dict[str, Callable[[Config, Model, Parts], Analysis]] = {
     "residuals": _residuals,
     "regions": _regions,
     "separator": _separator,
+    "pixels": lambda config, model, parts: (pixels.pictured(config, model, parts.test), {}),
 }
 
 

@@ -29,7 +29,7 @@ from ..model import Model
 from ..noise import resample
 from ..procedures import Distillation, Plain, Teacher
 from ..train import Run, fit
-from . import crowds, prepare, records
+from . import crowds, pixels, prepare, records
 from ._curves import WithCurves
 from .configs import Config, run_id
 from .prepare import Parts
@@ -108,6 +108,10 @@ def trained(
     given, found, wrapped = _first_stage(config, parts, out, device)
     stages = prepare.stages(config, **given)
     procedure = wrapped or stages.procedure
+    if pixels.is_pixels(config) and procedure is Plain:
+        from ..segmentation import Pixels
+
+        procedure = Pixels
     if "curves" in config.record and procedure is Plain and config.epochs:
         procedure = partial(WithCurves, epochs=config.epochs)
     done = _fit(config, parts, given, out and out / "fit", device, procedure=procedure)

@@ -20,6 +20,7 @@ __all__ = ["DRAWINGS", "FIGURES", "Drawing", "draw", "picture", "save"]
 # Full name of an item -> module that draws it.
 FIGURES: dict[str, str] = {
     **{f"collier2020.figure{n}": "sweeps" for n in (1, 2, 6)},
+    **{f"collier2020.figure{n}": "segmented" for n in (3, 4)},
     "collier2020.figure5": "hidden_causes",
     **{f"englesson2023.table1-{data}": "noise_rates" for data in ("mnist", "cifar10", "cifar100")},
     **{f"englesson2023.figure{n}": "logistic_normal" for n in (1, 2)},
