@@ -103,3 +103,28 @@ def test_restricted_matrices_reach_the_best_rates(shape, free):
     best = -min(minimize(loss, np.full(free, z)).fun for z in (-2.0, 0.0, 2.0))
     assert kinds._best(log_p, y, shape, f.even(3)) == pytest.approx(best, abs=0.1)
     assert kinds._best(log_p, y, shape, f.even(3)) <= best + 1e-6
+
+
+def test_a_weak_model_is_not_taken_for_noisy_labels(problem):
+    """Half of the noise that the best fit sees in a weak model's clean labels is given back to the model."""
+    from dubito._audit.likelihood import centred_logs, fit, start
+    from dubito._audit.shares import weigh
+
+    weak = problem(np.eye(6), N=2500, sharp=1.0, seed=3)
+    x = centred_logs(weak.probs)
+    best = fit(x, weak.labels, start(weak.probs, weak.labels))
+    judged = weigh(x, weak.labels, best)
+    assert 0 < judged.share < 1
+    assert (1 - np.diag(judged.fit.T)).mean() < (1 - np.diag(best.T)).mean()
+    assert judged.error > 0.05
+
+
+def test_a_strong_model_keeps_its_matrix(pairwise):
+    from dubito._audit.likelihood import centred_logs, fit, start
+    from dubito._audit.shares import weigh
+
+    x = centred_logs(pairwise.probs)
+    best = fit(x, pairwise.labels, start(pairwise.probs, pairwise.labels))
+    judged = weigh(x, pairwise.labels, best)
+    assert judged.share > 0.9
+    assert np.abs(judged.fit.T - best.T).max() < 0.03

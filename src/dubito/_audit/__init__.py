@@ -52,9 +52,9 @@ def audit(
         ``P(label = y | x) = sum_k softmax(W log p(x) + c)_k T[k, y]``,
 
     W, c and T have the largest likelihood (with a ridge that holds W to a multiple of the identity and a weak
-    prior for T), averaged over how much of T is noise and how much the model's own doubt, as far as the labels leave
-    that open. Then ``P(true = k | x, y) ~ softmax(W log p + c)_k T[k, y]``, where each label's own share in T is
-    taken out, and p_wrong is one minus the probability of the given label.
+    prior for T), averaged over how much of T is noise and how much the model's own doubt, as far as the labels
+    leave that open. Then ``P(true = k | x, y) ~ softmax(W log p + c)_k T[k, y]``, where each label's own share in T
+    is taken out, and p_wrong is one minus the probability of the given label.
 
     The probabilities must be *out of fold*: a model that saw a label will defend it. The numbers rest on the model:
     errors that look like the truth to it cannot be found, and the rates of a weak model are rough (see `notes`).
