@@ -45,6 +45,14 @@ def run(
     methods: Methods = None,
     workers: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
     streams: Annotated[bool, typer.Option(help="Small networks many at a time on one GPU.")] = False,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Tasks of a Ray cluster (RAY_ADDRESS; else this machine).")
+    ] = False,
+    cpus: Annotated[float, typer.Option(help="Of a run on the cluster.")] = 1.0,
+    gpus: Annotated[
+        float | None, typer.Option(help="Of a run on the cluster; 0.25 is four runs on one GPU.")
+    ] = None,
+    retries: Annotated[int, typer.Option(help="After the loss of a node or process.")] = 3,
     search: Annotated[
         bool, typer.Option(help="Choose hyper-parameters by noisy validation first, as the paper does.")
     ] = False,
@@ -56,8 +64,9 @@ def run(
 
     job = Job(name, size, data, _names(methods), overrides or [], out)
     failed = job.run(
-        workers=workers, streams=streams, search=search, root=root, device=device, say=typer.echo
-    )
+        workers=workers, streams=streams, ray=ray, cpus=cpus, gpus=gpus, retries=retries, search=search,
+        root=root, device=device, say=typer.echo,
+    )  # fmt: skip
     raise typer.Exit(1 if failed else 0)
 
 

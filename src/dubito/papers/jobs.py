@@ -76,11 +76,19 @@ def execute(
     *,
     workers: int = 1,
     streams: bool = False,
+    ray: bool = False,
+    cpus: float = 1.0,
+    gpus: float | None = None,
+    retries: int = 3,
     root: Path | None = None,
     device: str = "auto",
     say: Say = print,
 ) -> Report:
-    """Every run that is not finished, on processes; with `streams` small networks together on one GPU first."""
+    """Every run that is not finished, on processes or as tasks of a Ray cluster.
+
+    With `streams`, networks that can share a GPU go first, together on that of this machine. `cpus`, `gpus` and
+    `retries` are those of a task (`cluster.sweep_on_ray`).
+    """
     place = None if root is None else str(root)
     if streams:
         _on_streams(configs, out, place, device, say)
@@ -88,7 +96,13 @@ def execute(
     def progress(finished: int, failed: int, all_: int) -> None:
         say(f"{finished} finished, {failed} failed of {all_}")
 
-    return sweep(configs, out, workers=workers, options={"root": place, "device": device}, progress=progress)
+    options = {"root": place, "device": device}
+    if ray:
+        from .cluster import sweep_on_ray
+
+        how: dict[str, Any] = {"cpus": cpus, "gpus": gpus, "retries": retries}
+        return sweep_on_ray(configs, out, options=options, progress=progress, **how)
+    return sweep(configs, out, workers=workers, options=options, progress=progress)
 
 
 def _on_streams(configs: Sequence[Config], out: Path, root: str | None, device: str, say: Say) -> None:

@@ -108,6 +108,11 @@ def sweep(
         driver.watch(min(workers, len(open_runs)), progress)
     finally:
         driver.stop()
+    return settled(wanted, folder)
+
+
+def settled(wanted: Sequence[Config], folder: Path) -> Report:
+    """The report of a sweep that is over: every run is finished or has failed."""
     found = report(wanted, folder)
     if missing := len(wanted) - len(found.finished) - len(found.failed):
         raise DubitoError(
@@ -208,13 +213,13 @@ def work(
             time.sleep(POLL)
 
 
-def _plain_runner(workers: int) -> Runner:
-    """`runner.run`, with the processor's cores shared between the workers."""
+def _plain_runner(workers: int, threads: int | None = None) -> Runner:
+    """`runner.run`, with the processor's cores shared between the workers, or with so many threads."""
     import torch
 
     from . import runner
 
-    share = (os.cpu_count() or 1) // workers
+    share = (os.cpu_count() or 1) // workers if threads is None else threads
     torch.set_num_threads(max(1, min(share, torch.get_num_threads())))
     return runner.run
 
