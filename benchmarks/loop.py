@@ -6,8 +6,9 @@
 Every contestant trains the same network on the same tensors with the same optimiser for the same number of epochs,
 shuffled every epoch, with batches gathered from memory. The loop by hand does nothing else: no checks, no
 checkpoints; it has torch's default Adam and, as a second contestant, the fused one that `optim.adam` uses.
-Contestants take turns, and medians over the turns are compared. Each measurement is appended to
-results/benchmarks/loop.jsonl. Peers are installed beside us (skorch, lightning).
+Contestants take turns, and medians over the turns are compared: as times, and as ratios within each turn. Each
+measurement is appended to results/benchmarks/loop.jsonl ($OUT/loop.jsonl where that is set). Peers are installed
+beside us (skorch, lightning).
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ LR, EPS = 1e-3, 1e-7
 
 # name: (backbone, shape of an example, examples, batch, epochs)
 NETWORKS: dict[str, tuple[str, tuple[int, ...], int, int, int]] = {
-    "mlp-64": ("mlp", (20,), 4096, 64, 3),
-    "mlp-512": ("mlp", (100,), 4096, 128, 2),
-    "lenet5": ("lenet5", (1, 28, 28), 2048, 128, 1),
+    "mlp-64": ("mlp", (20,), 4096, 64, 10),
+    "mlp-512": ("mlp", (100,), 4096, 128, 4),
+    "lenet5": ("lenet5", (1, 28, 28), 2048, 128, 2),
 }
 WIDTHS = {"mlp-64": 64, "mlp-512": 512}
 
@@ -185,13 +186,22 @@ def record(kind: str, name: str, found: dict[str, dict[str, list[float]]], base:
         "ratio_to": base,
         "ratio": {who: round(m["wall"] / medians[base]["wall"], 4) for who, m in medians.items()},
         "cpu_ratio": {who: round(m["cpu"] / medians[base]["cpu"], 4) for who, m in medians.items()},
+        "ours_in_turn": {who: _in_turn(found["ours"], times) for who, times in found.items()},
     }
-    path = HERE / "results" / "benchmarks" / "loop.jsonl"
+    path = Path(os.environ.get("OUT", HERE / "results" / "benchmarks")) / "loop.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
     micro = {who: f"{m['cpu'] / steps * 1e6:.0f} us" for who, m in medians.items()}
     print(f"{kind} {name}: wall {line['ratio']}, CPU {line['cpu_ratio']} of {base}; CPU per step {micro}")
+    print(f"  ours beside each, turn by turn: {line['ours_in_turn']}")
+
+
+def _in_turn(ours: dict[str, list[float]], other: dict[str, list[float]]) -> dict[str, float]:
+    """The median over turns of our time beside that of another in the same turn, in wall and in CPU time."""
+    return {
+        kind: round(statistics.median(a / b for a, b in zip(ours[kind], other[kind])), 4) for kind in ours
+    }
 
 
 def _version(name: str) -> str:

@@ -72,6 +72,8 @@ def augmented(batch: Batch, augment: Callable[..., Any], *, seed: int, epoch: in
         y = augment(batch.x[batch.row], masks=batch.y, **keys, index=batch.positions[batch.row])[1]
         seen = y.new_zeros(len(x), *y.shape[1:]).index_add(0, batch.row, (y >= 0).to(y.dtype)) > 0
     given = batch.ranks.sum(seen.sum())
+    # Transposed in memory, convolutions would be slow, and some versions of torch crash on the way back.
+    x, y = x.contiguous(), y.contiguous()
     return batch._replace(x=x, y=y, complete=False, given=given.clamp(min=1))
 
 
@@ -106,12 +108,9 @@ class Order:
         if n == 0 or self.size < 1:
             raise DubitoError("nothing to train on", got=f"{n} examples in batches of {batch_size}")
         self._shown = shown
+        # Steps in one epoch; for a stream the number that at least covers it.
+        self.steps_per_epoch = n // self.size if batching == "drop" else -(-n // self.size)
         self._cached: dict[int, Tensor] = {}
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps in one epoch; for a stream the number that at least covers it."""
-        return self.n // self.size if self.batching == "drop" else -(-self.n // self.size)
 
     def steps(self, epochs: int) -> int:
         """Steps in `epochs` epochs."""
@@ -171,7 +170,7 @@ class Batches:
         weight = data.extra[WEIGHT][positions] if WEIGHT in data.extra else None
         size = len(everyone)
         if self._sorted is None or data.crowd is None:
-            y = data.labels[positions]
+            y = data.labels.index_select(0, positions)
             given = self._given(everyone, y)
             return Batch(positions, x, y, None, None, weight, self.complete, size, given, self.ranks)
         order, starts, counts = self._sorted

@@ -35,21 +35,25 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-@contextmanager
-def forked(seed: int, step: int, rank: int, device: torch.device) -> Iterator[None]:
+class forked:  # noqa: N801 - a context, used like a function
     """Seed the default generators for one step, for dropout that knows no other, and put them back after."""
-    generators = [torch.default_generator]
-    if device.type == "cuda":
-        torch.cuda.init()
-        generators.append(torch.cuda.default_generators[device.index or 0])
-    before = [generator.get_state() for generator in generators]
-    word = key("dropout") ^ (seed * 0x9E3779B97F4A7C15 + step) ^ (rank * 0xBF58476D1CE4E5B9)
-    for generator in generators:
-        generator.manual_seed(word & _WORD)
-    try:
-        yield
-    finally:
-        for generator, state in zip(generators, before):
+
+    def __init__(self, seed: int, step: int, rank: int, device: torch.device) -> None:
+        self.word = (
+            key("dropout") ^ (seed * 0x9E3779B97F4A7C15 + step) ^ (rank * 0xBF58476D1CE4E5B9)
+        ) & _WORD
+        self.generators = [torch.default_generator]
+        if device.type == "cuda":
+            torch.cuda.init()
+            self.generators.append(torch.cuda.default_generators[device.index or 0])
+
+    def __enter__(self) -> None:
+        self.before = [generator.get_state() for generator in self.generators]
+        for generator in self.generators:
+            generator.manual_seed(self.word)
+
+    def __exit__(self, *_: object) -> None:
+        for generator, state in zip(self.generators, self.before):
             generator.set_state(state)
 
 

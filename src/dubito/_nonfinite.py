@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from ._quick import quick
 from .errors import DubitoError
 
 REPORT_EVERY = 100
@@ -26,21 +27,24 @@ class Watch:
     def __init__(
         self, optimizer: torch.optim.Optimizer, device: torch.device, clip: float | None = None
     ) -> None:
-        self.optimizer, self.clip = optimizer, clip
+        self.optimizer, self.clip, self._update = optimizer, clip, quick(optimizer)
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._one_kind = len({p.dtype for p in self._parameters}) == 1
         fused = all(group.get("fused") for group in optimizer.param_groups)
         self.masked = device.type == "cuda" and fused
         self.first_bad = torch.tensor(-1, dtype=torch.int64, device=device)
         self.recent: list[tuple[int, Tensor]] = []
         self._found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
 
-    def step(self, total: Tensor, step: int, positions: Tensor) -> None:
-        """Update the weights unless something is not finite."""
+    def step(self, total: Tensor, step: int, positions: Tensor) -> float | Tensor:
+        """Update the weights unless something is not finite; returns the loss, as a number if it was looked at."""
         found = self._not_finite()
         if not self.masked:
-            if not math.isfinite(total) or float(found):
+            value = float(total)
+            if not math.isfinite(value) or float(found):
                 raise _error(step, positions)
-            self.optimizer.step()
-            return
+            self._update()
+            return value
         self.recent.append((step, positions))
         bad = (found > 0) | ~total.isfinite()
         self.first_bad = torch.where(bad & (self.first_bad < 0), step, self.first_bad)
@@ -48,19 +52,20 @@ class Watch:
         self.optimizer.step()
         if len(self.recent) >= REPORT_EVERY:
             self.report()
+        return total
 
     @torch.no_grad()
     def _not_finite(self) -> Tensor:
         """1 if a gradient is not finite, else 0; gradients are scaled down where their norm is beyond the limit."""
-        parameters = [
-            p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None
-        ]
-        gradients = [_values(p.grad) for p in parameters if p.grad is not None]
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        if any(g.is_sparse for g in gradients):
+            gradients = [_values(g) for g in gradients]
         if self.clip is not None and gradients:
+            parameters = [p for p in self._parameters if p.grad is not None]
             norm = torch.nn.utils.get_total_norm(gradients)
             torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
             return (~norm.isfinite()).float()
-        for same in _by_kind(gradients):
+        for same in [gradients] if self._one_kind and gradients else _by_kind(gradients):
             # One pass over all gradients: it looks for what is not finite, and multiplies by one.
             torch._amp_foreach_non_finite_check_and_unscale_(same, self._found, self._one)
         return self._found  # once 1 it stays so, and the run ends

@@ -58,7 +58,7 @@ class Session:
         self.asked: int | None = None  # the signal that all processes know of
         self.best: dict[str, Tensor] | None = None
         self.best_score, self.stale, self.finished, self.improved = -math.inf, 0, False, False
-        self.loss_sum, self.loss_steps = torch.zeros((), dtype=torch.float64, device=device), 0
+        self.loss_sum, self.loss_steps = self._no_loss(), 0
         self._stack = ExitStack()
         self._since = time.monotonic()
 
@@ -93,7 +93,7 @@ class Session:
         run.history, run.best_epoch = list(found.state["history"]), found.state["best_epoch"]
         self.best_score = found.state["best_score"] if run.best_epoch is not None else -math.inf
         self.stale, self.finished = found.state["stale"], found.state["finished"]
-        self.loss_sum.fill_(found.state["loss_sum"])
+        self.loss_sum = self._no_loss() + found.state["loss_sum"]
         self.loss_steps = found.state["loss_steps"]
         return found.step
 
@@ -102,9 +102,14 @@ class Session:
         """The signal that this process has received."""
         return None if self.stop is None else self.stop.number
 
-    def observe(self, total: Tensor, asked: int | None) -> None:
+    def _no_loss(self) -> Tensor | float:
+        """Zero: on the CPU a number, on a GPU a tensor, so that nobody waits for it."""
+        on_cpu = self.device.type == "cpu"
+        return 0.0 if on_cpu else torch.zeros((), dtype=torch.float64, device=self.device)
+
+    def observe(self, total: Tensor | float, asked: int | None) -> None:
         """Take in the loss of a step, and the signal that the processes have agreed on."""
-        self.loss_sum += total
+        self.loss_sum = self.loss_sum + total
         self.loss_steps += 1
         self.asked = asked
 
@@ -112,8 +117,7 @@ class Session:
         """One line of history; remembers the weights if the noisy validation accuracy is a new best."""
         record = {"epoch": epoch, "loss": float(self.loss_sum) / max(1, self.loss_steps), **scores}
         record = dict(sorted(record.items()))  # as they come back from a checkpoint
-        self.loss_sum.zero_()
-        self.loss_steps = 0
+        self.loss_sum, self.loss_steps = self._no_loss(), 0
         run.history.append(record)
         if self.run_folder is not None:
             self.run_folder.log(**record)

@@ -177,8 +177,7 @@ def fit(
                     total = trained(batch, partial(_draw, seed, step, ranks.rank, where))
                 total.backward()
             total, asked = ranks.reduce(parameters, total, session.signal)
-            watch.step(total, step, positions)
-            session.observe(total, asked)
+            session.observe(watch.step(total, step, positions), asked)
             if average is not None and ema is not None:
                 update_average(average, trained.model, ema)
             step += 1

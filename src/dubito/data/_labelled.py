@@ -126,7 +126,7 @@ class LabelledData:
         """The raw inputs of some examples, in that order, straight from the shared store."""
         rows = positions if self.rows is None else self.rows[positions]
         if isinstance(self.inputs, Tensor):
-            return self.inputs[rows]
+            return self.inputs.index_select(0, rows)
         return self.inputs[rows.cpu()].to(self.device, non_blocking=True)
 
     def batch(self, positions: Tensor) -> Tensor:

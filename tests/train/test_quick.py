@@ -1,0 +1,80 @@
+"""The quick step of fused Adam against the optimiser itself."""
+
+import copy
+
+import torch
+
+from dubito import optim
+from dubito._optimizer_state import optimizer_tensors, restore_optimizer
+from dubito._quick import QuickAdam, quick
+
+
+def pair():
+    net = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    other = copy.deepcopy(net)
+    options = {"lr": 0.01, "weight_decay": 0.1, "decay": "matrices"}
+    return (
+        net,
+        optim.adam(net.named_parameters(), **options),
+        other,
+        optim.adam(other.named_parameters(), **options),
+    )
+
+
+def give_gradients(nets, step, without=()):
+    g = torch.Generator().manual_seed(step)
+    for i, several in enumerate(zip(*(n.parameters() for n in nets))):
+        value = torch.randn(several[0].shape, generator=g)
+        for p in several:
+            p.grad = None if i in without else value.clone()
+
+
+def test_the_same_bits_as_the_optimiser():
+    """Two groups, a changing rate, a parameter that is left out now and then, and a state that comes and goes."""
+    net, ours, other, theirs = pair()
+    step = quick(ours)
+    assert isinstance(step, QuickAdam)
+    for i in range(12):
+        give_gradients((net, other), i, without=(1,) if i == 5 else ())
+        for optimizer in (ours, theirs):
+            optimizer.param_groups[0]["lr"] = 0.01 / (1 + i)
+        step()
+        theirs.step()
+        for p, q in zip(net.parameters(), other.parameters()):
+            assert torch.equal(p, q)
+    saved, expected = optimizer_tensors(ours), optimizer_tensors(theirs)
+    assert saved[1] == expected[1]
+    assert all(torch.equal(saved[0][k], v) for k, v in expected[0].items())
+    fresh, again, *_ = pair()
+    fresh.load_state_dict(net.state_dict())
+    restore_optimizer(again, *saved)
+    resumed = quick(again)
+    for i in range(12, 15):
+        give_gradients((net, fresh), i)
+        step()
+        resumed()
+    for p, q in zip(net.parameters(), fresh.parameters()):
+        assert torch.equal(p, q)
+
+
+def test_hooks_are_heard():
+    net, ours, *_ = pair()
+    step, heard = quick(ours), []
+    for i in range(2):
+        give_gradients((net,), i)
+        step()
+    ours.register_step_post_hook(lambda *_: heard.append(1))
+    give_gradients((net,), 2)
+    step()
+    assert heard == [1]
+
+
+def test_other_optimisers_keep_their_own_step():
+    net, *_ = pair()
+    for other in (
+        optim.sgd(net.named_parameters()),
+        optim.adam(net.named_parameters(), amsgrad=True),
+        optim.adam(net.named_parameters(), fused=False),
+        optim.adam(net.double().named_parameters()),
+    ):
+        assert not isinstance(quick(other), QuickAdam)
