@@ -1,13 +1,15 @@
-"""Finding wrong labels: dubito.audit beside cleanlab on the same out-of-fold probabilities.
+"""Finding wrong labels: dubito.audit beside cleanlab on the same out-of-fold probabilities and beside its pipeline.
 
-    python benchmarks/audit.py            every cell: data x noise x model x seed
-    python benchmarks/audit.py digits     one kind of data
+    python benchmarks/audit.py                        every cell: data x noise x model x seed
+    python benchmarks/audit.py digits --workers 8     one kind of data, cells side by side
 
 Labels are corrupted (or, on CIFAR-10N, were given by people), scikit-learn models give out-of-fold probabilities,
-and each method ranks the labels; the measure is the average precision at finding the wrong ones. The lines go to
-results/benchmarks/audit.jsonl: one per cell, and a summary with a bootstrap interval of the mean gain over cells.
-cleanlab is installed beside us (`pip install 'dubito[bench]'`); the real sets are found through DUBITO_DATA or in
-shared/data beside the repository. Probabilities are kept in --cache, so that a second run is quick.
+and each method ranks the labels; the measure is the average precision at finding the wrong ones. cleanlab's
+pipeline (`CleanLearning.find_label_issues`) gets the features and the same untrained model, and trains it itself. On
+CIFAR-10N there is also a better model, softmax regression on patch features: benchmarks/audit_features.py makes its
+probabilities, which are looked for in --cache. The lines go to results/benchmarks/audit.jsonl: one per cell, and a
+summary of the newest line of each cell with a bootstrap interval of the mean gain. cleanlab is installed beside us
+(`pip install 'dubito[bench]'`); the real sets are found through DUBITO_DATA or in shared/data beside us.
 """
 
 from __future__ import annotations
@@ -17,29 +19,37 @@ import datetime
 import json
 import os
 import platform
-import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from audit_summary import newest, summary
 
 HERE = Path(__file__).resolve().parents[1]
 SEEDS = (0, 1, 2)
 NOISES = ("symmetric-0.2", "symmetric-0.4", "pair-0.3", "asymmetric-0.4", "class-main")
 HUMAN = ("aggre", "random1", "worst")
 MODELS = ("logistic", "mlp")
+PATCHES = "patches"
 Array = Any
+LINES = HERE / "results" / "benchmarks" / "audit.jsonl"
 
 
-def shared() -> Path:
-    named = [Path(p) for p in os.environ.get("DUBITO_DATA", "").split(os.pathsep) if p]
-    for folder in [*named, HERE.parent / "shared" / "data"]:
-        if (folder / "images" / "meta.json").is_file():
-            return folder
-    raise SystemExit("the real sets are not on this machine (set DUBITO_DATA)")
+@lru_cache(2)
+def published(name: str) -> tuple[Array, Array]:
+    """Inputs (N, d) and true labels of a published set."""
+    from dubito import data
+
+    beside = HERE.parent / "shared" / "data"
+    if not os.environ.get("DUBITO_DATA") and beside.is_dir():
+        os.environ["DUBITO_DATA"] = str(beside)
+    found = data.load(name, "train")
+    return found.inputs.flatten(1).numpy() / np.float32(255), found.labels.numpy()  # type: ignore[union-attr]
 
 
 def features(data: str, seed: int) -> tuple[Array, Array, Array]:
@@ -50,22 +60,25 @@ def features(data: str, seed: int) -> tuple[Array, Array, Array]:
     if data == "digits":
         x, y = load_digits(return_X_y=True)
         return x / 16.0, y, np.arange(len(y))
-    sys.path.insert(0, str(shared() / "images"))
-    from load import load  # type: ignore[import-not-found]
-
-    x, y = load("mnist" if data == "mnist" else "cifar10", "train")
+    x, y = published("mnist" if data == "mnist" else "cifar10")
     rows = np.sort(np.random.default_rng(seed).choice(len(y), 5000 if data == "mnist" else 8000, False))
-    x, y = x[rows].reshape(len(rows), -1) / 255.0, y[rows]
+    x, y = x[rows].astype(np.float64), y[rows]
     x = PCA(60 if data == "mnist" else 100, random_state=seed).fit_transform(x)
     return x / x.std(), y, rows
+
+
+@lru_cache(3)
+def _people(which: str) -> Array:
+    from dubito import data
+
+    return data.load("cifar10n", "train", labels=which).labels.numpy()
 
 
 def noisy(data: str, noise: str, y: Array, rows: Array, seed: int) -> Array:
     from dubito import noise as noises
 
     if data == "cifar10n":
-        with np.load(shared() / "crowd" / "cifar10n" / "cifar10n.npz") as people:
-            return people[noise][rows].astype(np.int64)
+        return _people(noise)[rows]
     kind, _, rate = noise.partition("-")
     if kind == "symmetric":
         T = noises.flip_to_other(10, float(rate))
@@ -78,26 +91,45 @@ def noisy(data: str, noise: str, y: Array, rows: Array, seed: int) -> Array:
     return np.asarray(noises.corrupt(y, T, torch.Generator().manual_seed(seed)))
 
 
-def out_of_fold(model: str, x: Array, labels: Array, seed: int) -> Array:
+def network(model: str, seed: int) -> Any:
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.neural_network import MLPClassifier
 
     if model == "logistic":
-        net = LogisticRegression(max_iter=300, C=0.3)
-    else:
-        net = MLPClassifier((64,), alpha=1e-3, early_stopping=True, max_iter=60, random_state=seed)
+        return LogisticRegression(max_iter=300, C=0.3)
+    return MLPClassifier((64,), alpha=1e-3, early_stopping=True, max_iter=60, random_state=seed)
+
+
+def out_of_fold(model: str, x: Array, labels: Array, seed: int) -> Array:
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
-    return cross_val_predict(net, x, labels, cv=folds, method="predict_proba")
+    return cross_val_predict(network(model, seed), x, labels, cv=folds, method="predict_proba")
 
 
-def cells(only: str | None) -> Iterator[tuple[str, str, str, int]]:
+def pipeline(data: str, noise: str, model: str, seed: int, cache: Path) -> Array:
+    """Scores of cleanlab from features and labels alone; what it calls an issue comes first."""
+    path = cache / f"pipeline_{data}_{noise}_{model}_{seed}.npy"
+    if not path.exists():
+        from cleanlab.classification import CleanLearning
+
+        x, y, rows = features(data, seed)
+        labels = noisy(data, noise, y, rows, seed)
+        found = CleanLearning(network(model, seed), seed=seed, cv_n_folds=5, verbose=False).find_label_issues(
+            x, labels
+        )
+        np.save(path, found["label_quality"].to_numpy() - 2.0 * found["is_label_issue"].to_numpy())
+    return np.load(path)
+
+
+def cells(only: str | None, cache: Path) -> Iterator[tuple[str, str, str, int]]:
     for data in ("digits", "mnist", "cifar10n"):
         if only in (None, data):
             for noise in HUMAN if data == "cifar10n" else NOISES:
-                for model in MODELS:
+                for model in (*MODELS, PATCHES) if data == "cifar10n" else MODELS:
                     for seed in SEEDS:
-                        yield data, noise, model, seed
+                        if model != PATCHES or (cache / f"{data}_{noise}_{model}_{seed}.npz").exists():
+                            yield data, noise, model, seed
 
 
 def cell(data: str, noise: str, model: str, seed: int, cache: Path) -> tuple[Array, Array, Array]:
@@ -144,12 +176,16 @@ def reliability(p_wrong: Array, wrong: Array) -> tuple[float, list[list[float]]]
     ]
 
 
-def measure(labels: Array, true: Array, probs: Array) -> dict[str, Any]:
+def measure(data: str, noise: str, model: str, seed: int, cache: Path) -> dict[str, Any]:
     from sklearn.metrics import average_precision_score
 
     from dubito._audit import audit
 
+    labels, true, probs = cell(data, noise, model, seed, cache)
     wrong = labels != true
+    scores = peers(labels, probs)
+    if model != PATCHES:
+        scores["pipeline"] = pipeline(data, noise, model, seed, cache)
     found = audit(labels, probs)
     error, bins = reliability(found.p_wrong, wrong)
     T = np.zeros_like(found.transition)
@@ -157,13 +193,16 @@ def measure(labels: Array, true: Array, probs: Array) -> dict[str, Any]:
     T /= T.sum(1, keepdims=True)
     rate = found.noise_rate
     return {
+        "data": data,
+        "noise": noise,
+        "model": model,
+        "seed": seed,
         "labels": len(labels),
         "noise_rate": round(float(wrong.mean()), 4),
         "model_accuracy": round(float((probs.argmax(1) == true).mean()), 4),
         "average_precision": round(float(average_precision_score(wrong, found.p_wrong)), 4),
         "peers": {
-            name: round(float(average_precision_score(wrong, -score)), 4)
-            for name, score in peers(labels, probs).items()
+            name: round(float(average_precision_score(wrong, -score)), 4) for name, score in scores.items()
         },
         "estimated_rate": [round(v, 4) for v in (rate.value, rate.low, rate.high)],
         "calibration_error": round(error, 4),
@@ -172,36 +211,6 @@ def measure(labels: Array, true: Array, probs: Array) -> dict[str, Any]:
         "kind": found.kind.name,
         "notes": len(found.notes),
     }
-
-
-def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Gains over cleanlab; seeds of a cell are averaged, and cells are drawn anew for the interval."""
-    generator = np.random.default_rng(0)
-    names = list(lines[0]["peers"])
-    keys = sorted({(m["data"], m["noise"], m["model"]) for m in lines})
-    out: dict[str, Any] = {"cells": len(keys), "runs": len(lines)}
-    for peer in [*names, "the best of all, cell by cell"]:
-        gains = []
-        for key in keys:
-            runs = [m for m in lines if (m["data"], m["noise"], m["model"]) == key]
-            theirs = [max(np.mean([m["peers"][n] for m in runs]) for n in names)]
-            if peer in names:
-                theirs = [m["peers"][peer] for m in runs]
-            gains.append(np.mean([m["average_precision"] for m in runs]) - np.mean(theirs))
-        draws = generator.choice(gains, (2000, len(gains))).mean(1)
-        worst = int(np.argmin(gains))
-        out[peer] = {
-            "mean_gain": round(float(np.mean(gains)), 4),
-            "interval": [round(float(v), 4) for v in np.percentile(draws, [2.5, 97.5])],
-            "worst": round(float(gains[worst]), 4),
-            "worst_cell": "/".join(keys[worst]),
-        }
-    for data in sorted({m["data"] for m in lines}):
-        some = [m for m in lines if m["data"] == data]
-        out[f"calibration error, {data}"] = round(float(np.mean([m["calibration_error"] for m in some])), 4)
-        inside = [m["estimated_rate"][1] <= m["noise_rate"] <= m["estimated_rate"][2] for m in some]
-        out[f"rate inside its interval, {data}"] = f"{sum(inside)} of {len(inside)}"
-    return out
 
 
 def record(**facts: Any) -> None:
@@ -213,9 +222,8 @@ def record(**facts: Any) -> None:
         "versions": {n: _version(n) for n in ("torch", "numpy", "scikit-learn", "cleanlab")},
         **facts,
     }
-    path = HERE / "results" / "benchmarks" / "audit.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
+    LINES.parent.mkdir(parents=True, exist_ok=True)
+    with LINES.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -226,21 +234,27 @@ def _version(name: str) -> str:
         return "missing"
 
 
+def _measure(what: tuple[str, str, str, int], cache: Path) -> dict[str, Any]:
+    return measure(*what, cache)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", nargs="?", choices=("digits", "mnist", "cifar10n"))
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "dubito-audit")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=len(SEEDS))
     options = parser.parse_args()
-    lines = []
-    for data, noise, model, seed in cells(options.data):
-        facts = measure(*cell(data, noise, model, seed, options.cache))
-        lines.append({"data": data, "noise": noise, "model": model, "seed": seed, **facts})
-        record(kind_of_line="cell", **lines[-1])
-        print(data, noise, model, seed, facts["average_precision"], max(facts["peers"].values()), flush=True)
-    total = summary(lines)
-    record(kind_of_line="summary", data=options.data or "all", **total)
+    todo = [c for c in cells(options.data, options.cache) if c[3] < options.seeds]
+    with ProcessPoolExecutor(options.workers) as pool:
+        for facts in pool.map(partial(_measure, cache=options.cache), todo):
+            record(kind_of_line="cell", **facts)
+            name = "/".join(str(facts[k]) for k in ("data", "noise", "model", "seed"))
+            print(name, facts["average_precision"], max(facts["peers"].values()), flush=True)
+    total = summary(newest(LINES))
+    record(kind_of_line="summary", **total)
     print(json.dumps(total, indent=1))
 
 
