@@ -35,33 +35,22 @@ def _top(
 
 @app.command(epilog="Example: dubito demo --out my-demo")
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("dubito-demo"),
-    seed: Annotated[int, typer.Option(help="Seed of noise, split and weights.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the data, the run and the report.")] = Path(
+        "dubito-demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Seed of annotators, split and weights.")] = 0,
 ) -> None:
-    """Train cross-entropy and five robust methods on digits with noisy labels; under a minute."""
-    from rich.console import Console
-
+    """Digits by five simulated annotators: the vote beside the joint model, and a report; under a minute."""
     from . import demo as job
 
-    console = Console(width=100)
-    console.print(
-        "1,797 digits. Labels of 5 to 9 are re-drawn at random with probability .2, .3, .4, .5, .6."
-    )
-    head = f"{'method':<46}{'noisy acc':>10}{'clean acc':>11}{'noisy LL':>10}{'ECE':>8}{'s':>7}"
-    console.print(head, style="bold")
-
-    def show(row: job.Row) -> None:
-        console.print(
-            f"{row.method:<46}{row.noisy_accuracy:>10.3f}{row.clean_accuracy:>11.3f}"
-            f"{row.noisy_log_likelihood:>10.3f}{row.ece:>8.3f}{row.seconds:>7.1f}",
-            highlight=False,
-        )
-
-    path = job.run(out, seed, show)
-    console.print(
-        "Accuracy, log-likelihood and ECE against noisy test labels; clean accuracy against the truth."
-    )
-    console.print(f"picture: {path}")
+    skills = ", ".join(f"{name} {100 * skill:.0f} %" for name, skill in job.SKILLS.items())
+    typer.echo(f"1,797 digits; each of 1,197 is labelled by two of five annotators, who know: {skills}.")
+    found = job.run(out, seed, typer.echo)
+    typer.echo("")
+    typer.echo(f"{'':<30}{'training digits filed right':>30}{'new digits read right':>24}")
+    for row in found.rows:
+        typer.echo(f"{row.name:<30}{f'{100 * row.training:.1f} %':>30}{f'{100 * row.test:.1f} %':>24}")
+    typer.echo(f"report: {found.report}")
 
 
 register(app)

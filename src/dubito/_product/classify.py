@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .._report import report
 from .._session import describe
 from ..data import LabelledData, read_npz
 from ..errors import DubitoError
@@ -19,36 +17,21 @@ from ..estimate import fold_numbers
 from ..evaluate import predict as predict_with
 from ..methods import parse
 from ..runs import RunFolder, read_config
-from ..train import Run
 from . import gold as golden
-from . import overview, page, scores, stored, writing
+from . import overview, stored, writing
 from .choice import Choice, choose
-from .findings import Findings, find
+from .findings import find
 from .inputs import read_inputs
-from .reading import Scale, network_for, read, scale_of, shape_of
-from .sources import Source, from_plain
+from .outcome import Outcome, Plan, write
+from .reading import network_for, read, scale_of, shape_of
 from .sources import find as find_source
+from .sources import from_plain
 from .tasks import FitJob, PredictJob, Say
 from .training import Folds, Setting, budget, train
 
 UPDATE_SHARE = 0.3  # of the epochs, for networks that go on from where they were
 CONVOLUTIONAL_RATE = 1e-3
 FRESH = "crossfit-em"  # its inner folds must not start from networks that saw everything
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run about to be trained."""
-
-    folder: Path
-    data: LabelledData
-    source: Source
-    scale: Scale
-    setting: Setting
-    method: str
-    folds: int
-    command: str
-    anonymise: bool
 
 
 def fit(job: FitJob, say: Say) -> Path:
@@ -95,7 +78,16 @@ def prepare(job: FitJob) -> Plan:
     )
     scale = scale_of(data)
     return Plan(
-        job.out, scale.apply(data), source, scale, setting, job.method, job.folds, job.command, job.anonymise
+        job.out,
+        scale.apply(data),
+        source,
+        scale,
+        setting,
+        job.method,
+        job.folds,
+        job.command,
+        job.anonymise,
+        job.options.get("beside"),
     )
 
 
@@ -170,7 +162,10 @@ def _complete(plan: Plan, known: Mapping[str, str], before: stored.Stored | None
     )
     say("judging the labels")
     found = find(judged, log_p, plan.setting.seed)
-    return _write(plan, judged, found, run, folds, choice, number, rows, known, before, say)
+    fold = torch.full((len(plan.data),), -1)
+    fold[rows] = number
+    done = Outcome(judged, found, run, folds, choice, rows, fold, known)
+    return write(plan, done, before, say)
 
 
 def _has_label(data: LabelledData) -> Tensor:
@@ -185,99 +180,6 @@ def _folds(plan: Plan, rows: Tensor, learned: LabelledData, before: stored.Store
         return fold_numbers(learned, folds=plan.folds, seed=plan.setting.seed)
     old = torch.from_numpy(read_npz(plan.folder / "out_of_fold.npz")["fold"])
     return torch.where(old[rows] >= 0, old[rows], rows % plan.folds)
-
-
-def _write(
-    plan: Plan,
-    data: LabelledData,
-    found: Findings,
-    run: Run,
-    folds: Folds,
-    choice: Choice,
-    number: Tensor,
-    rows: Tensor,
-    known: Mapping[str, str],
-    before: stored.Stored | None,
-    say: Say,
-) -> Path:
-    folder, classes = plan.folder, list(plan.data.classes)
-    given = {k: v for k, v in choice.params.items() if isinstance(v, Tensor)}
-    if "transition" in run.extra and "transition" not in given:
-        given["transition"] = run.extra["transition"]
-    probs = predict_with(run.model.cpu(), plan.data).log_p.softmax(-1).double().numpy()
-    metrics = scores.measure(data, found, plan.setting.seed)
-    fold = torch.full((len(plan.data),), -1)
-    fold[rows] = number
-    writing.predictions(folder / "predictions.csv", list(plan.data.ids or ()), probs, classes)
-    writing.label_quality(folder / "label_quality.csv", data, found)
-    writing.relabel(folder / "relabel.csv", data, found)
-    writing.write_arrays(folder / "out_of_fold.npz", probs=found.probs, rows=rows.numpy(), fold=fold.numpy())
-    if found.people is not None:
-        writing.consensus(folder / "consensus.csv", data, found)
-        writing.matrices(folder / "confusion_matrices.csv", found.people, classes)
-        writing.annotators(folder / "annotators.csv", found.people)
-    writing.transition(folder / "transition.csv", found, classes)
-    rate = found.audit.noise_rate
-    facts = {"why": list(choice.why), "race": [asdict(e) for e in choice.race]}
-    summary = {
-        "method": choice.method,
-        "noise_rate": {"value": rate.value, "low": rate.low, "high": rate.high},
-        "kind_of_noise": found.audit.kind.name,
-        "checked": len(known),
-        **metrics,
-    }
-    writing.write_json(folder / "metrics.json", {**summary, **facts})
-    made = page.content(
-        data,
-        found,
-        overview.facts(plan.data, plan.source),
-        metrics,
-        title=f"{Path(plan.source.path).name}: labels and model",
-        choice=choice,
-        histories={
-            "final network": run.history,
-            **{
-                f"fold {f + 1}": r.history for (m, f), r in folds.runs.items() if m == choice.method and f < 3
-            },
-        },
-        command=plan.command,
-        checked=_checked(data, found, known),
-    )
-    path = report(made, folder / "report.html", anonymise=plan.anonymise)
-    revision = 0 if before is None else before.revision + 1
-    final = {k: v.detach().cpu() for k, v in run.model.state_dict().items()}
-    stored.save(
-        folder / "model",
-        stored.Stored(
-            choice.method,
-            plan.setting,
-            plan.scale,
-            plan.source,
-            tuple(classes),
-            final,
-            folds.weights(choice.method),
-            given,
-            revision,
-            facts,
-        ),
-    )
-    if known:
-        golden.keep(folder, known)
-    for line in page.sentences(made):
-        say(line)
-    return path
-
-
-def _checked(data: LabelledData, found: Findings, known: Mapping[str, str]) -> str:
-    if not known:
-        return ""
-    rows = np.flatnonzero(found.gold >= 0)
-    if data.crowd is not None:
-        return f"{len(rows):,} items were checked and count as known."
-    wrong = int((data.labels.numpy()[rows] != found.gold[rows]).sum())
-    return (
-        f"{len(rows):,} labels were checked, {wrong:,} of them were wrong; the figures are about the others."
-    )
 
 
 def predict(job: PredictJob, say: Say) -> Path:
