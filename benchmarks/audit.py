@@ -5,7 +5,7 @@
 
 Labels are corrupted (or, on CIFAR-10N, were given by people), scikit-learn models give out-of-fold probabilities,
 and each method ranks the labels; the measure is the average precision at finding the wrong ones. cleanlab's
-pipeline (`CleanLearning.find_label_issues`) gets the features and the same untrained model, and trains it itself. On
+pipeline (`CleanLearning.find_label_issues`) gets the features and the same untrained model and trains it itself. On
 CIFAR-10N there is also a better model, softmax regression on patch features: benchmarks/audit_features.py makes its
 probabilities, which are looked for in --cache. The lines go to results/benchmarks/audit.jsonl: one per cell, and a
 summary of the newest line of each cell with a bootstrap interval of the mean gain. cleanlab is installed beside us
