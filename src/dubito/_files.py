@@ -79,6 +79,12 @@ def kind_of(path: Path) -> str:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return "nothing"
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # a name too long or with a zero byte, a folder that may not be read
+        why = getattr(error, "strerror", None) or str(error)
+        raise DubitoError("no such path", where=repr(str(path))[:200], got=why) from None
     names = {
         stat.S_IFREG: "a file",
         stat.S_IFDIR: "a folder",

@@ -45,6 +45,11 @@ def prepare(
         (logits, target, kept) with `kept` a boolean mask of the examples that count, None for all.
     """
     check_floating(logits, "logits")
+    if logits.device != target.device:
+        raise DubitoError(
+            "logits and target are on two devices", got=f"{logits.device} and {target.device}",
+            remedy="move one to the other with .to(device)",
+        )  # fmt: skip
     if not -logits.dim() <= dim < logits.dim():
         raise DubitoError(
             "no such class axis", where=f"dim={dim}", got=f"logits of shape {tuple(logits.shape)}"
@@ -65,6 +70,22 @@ def prepare(
     check_indices(target, z, ignore_index)
     kept = target != ignore_index
     return z, torch.where(kept, target, 0).long(), kept
+
+
+def check_broadcast(**tensors: object) -> None:
+    """Refuse tensors whose shapes do not fit together, by name; whatever is no tensor fits.
+
+    Example:
+        >>> check_broadcast(z=torch.zeros(2, 3), temperature=torch.ones(4))
+        Traceback (most recent call last):
+        dubito.errors.DubitoError: shapes do not fit together: got z (2, 3), temperature (4,)
+    """
+    shapes = {name: tuple(t.shape) for name, t in tensors.items() if isinstance(t, Tensor)}
+    try:
+        torch.broadcast_shapes(*shapes.values())
+    except RuntimeError:
+        got = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise DubitoError("shapes do not fit together", got=got) from None
 
 
 def check_floating(x: Tensor, name: str) -> None:

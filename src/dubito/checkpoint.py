@@ -161,6 +161,10 @@ def steps(folder: str | os.PathLike[str]) -> list[int]:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
+    except (OSError, ValueError) as error:
+        raise DubitoError(
+            "not a folder of checkpoints", where=repr(folder)[:200], got=str(error)[:80]
+        ) from None
     return sorted(int(match[1]) for name in names if (match := _FOLDER.fullmatch(name)))
 
 

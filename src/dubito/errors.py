@@ -47,7 +47,8 @@ class DubitoError(ValueError):
             sentence += ": " + ", ".join(facts)
         if remedy:
             sentence += f"; {remedy}"
-        super().__init__(sentence)
+        # One line, whatever the values of strangers hold: file names and other libraries' messages have line ends.
+        super().__init__(" ".join(sentence.splitlines()).rstrip())
 
 
 def nearest(name: str, names: object) -> str:

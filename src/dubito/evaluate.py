@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ._batches import Batch, Batches
 from ._distributed import Ranks
-from ._tensors import at_least_float32
+from ._tensors import at_least_float32, check_floating, check_indices
 from .data import LabelledData
 from .model import Model
 
@@ -72,6 +72,8 @@ def evaluate(
 
 def scores(log_p: Tensor, labels: Tensor) -> dict[str, float]:
     """Accuracy and mean log-likelihood of the labels that are given (not negative); 0 and 0 if none is."""
+    check_floating(log_p, "log_p")
+    check_indices(labels.clamp(min=-1), log_p, -1)
     return _scores(*_tally(log_p, log_p, labels).tolist())
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._tensors import at_least_float32, check_floating, checks_values
+from ._tensors import at_least_float32, check_broadcast, check_floating, checks_values
 from .errors import DubitoError
 from .integrals import (
     BoundedTemperature,
@@ -62,6 +62,7 @@ def log_softmax(logits: Tensor, temperature: float | Tensor = 1.0, *, dim: int =
     """
     check_floating(logits, "logits")
     check_temperature(temperature)
+    check_broadcast(logits=logits.movedim(dim, -1), temperature=temperature)
     return _log_softmax(at_least_float32(logits).movedim(dim, -1), temperature).movedim(-1, dim)
 
 
@@ -81,7 +82,9 @@ def centred_log_softmax(z: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
     """
     check_floating(z, "z")
     check_temperature(temperature)
-    return _log_softmax(F.pad(at_least_float32(z), (0, 1)), temperature)
+    padded = F.pad(at_least_float32(z), (0, 1))
+    check_broadcast(z=padded, temperature=temperature)
+    return _log_softmax(padded, temperature)
 
 
 def centred_logits(log_p: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
@@ -101,7 +104,9 @@ def centred_logits(log_p: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
     check_floating(log_p, "log_p")
     check_temperature(temperature)
     log_p = at_least_float32(log_p)
-    return temperature * (log_p[..., :-1] - log_p[..., -1:])
+    logits = log_p[..., :-1] - log_p[..., -1:]
+    check_broadcast(logits=logits, temperature=temperature)
+    return temperature * logits
 
 
 def logistic_normal_log_softmax(
@@ -130,6 +135,8 @@ def logistic_normal_log_softmax(
 def check_temperature(temperature: float | Tensor) -> None:
     """Refuse negative temperatures, and zero or negative ones in a tensor."""
     if isinstance(temperature, Tensor):
+        if temperature.is_complex():
+            raise DubitoError("a temperature must be real", got=str(temperature.dtype))
         if checks_values(temperature) and not bool((temperature > 0).all()):
             raise DubitoError("a temperature tensor must be positive", got=float(temperature.min()))
     elif not 0 <= temperature < float("inf"):

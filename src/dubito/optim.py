@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from .errors import DubitoError
 
 Named = Iterable[tuple[str, nn.Parameter]]
 DECAYS = ("all", "matrices", "networks")
+Made = TypeVar("Made", bound=torch.optim.Optimizer)
 
 
 def adam(
@@ -31,7 +32,7 @@ def adam(
 ) -> torch.optim.Adam:
     """Adam with the papers' eps of 1e-7 (the Keras default), all parameters in one kernel where torch has it."""
     found = groups(parameters, weight_decay, decay)
-    return torch.optim.Adam(found, lr=lr, betas=betas, eps=eps, **_fused(found, options))
+    return _made(torch.optim.Adam, found, lr=lr, betas=betas, eps=eps, **_fused(found, options))
 
 
 def row_adam(
@@ -44,7 +45,7 @@ def row_adam(
     decay: str = "all",
 ) -> RowAdam:
     """Adam for models with row-sparse gradients (thousands of annotators): see `RowAdam`."""
-    return RowAdam(groups(parameters, weight_decay, decay), lr=lr, betas=betas, eps=eps)
+    return _made(RowAdam, groups(parameters, weight_decay, decay), lr=lr, betas=betas, eps=eps)
 
 
 def sgd(
@@ -59,7 +60,9 @@ def sgd(
 ) -> torch.optim.SGD:
     """SGD with Nesterov momentum; with ``momentum=0, nesterov=False`` and one batch it is gradient descent."""
     found = groups(parameters, weight_decay, decay)
-    return torch.optim.SGD(found, lr=lr, momentum=momentum, nesterov=nesterov, **_fused(found, options))
+    return _made(
+        torch.optim.SGD, found, lr=lr, momentum=momentum, nesterov=nesterov, **_fused(found, options)
+    )
 
 
 def lars(
@@ -72,7 +75,15 @@ def lars(
     decay: str = "matrices",
 ) -> LARS:
     """Layer-wise adaptive rates: see `LARS`."""
-    return LARS(groups(parameters, weight_decay, decay), lr=lr, momentum=momentum, trust=trust)
+    return _made(LARS, groups(parameters, weight_decay, decay), lr=lr, momentum=momentum, trust=trust)
+
+
+def _made(kind: type[Made], found: list[dict[str, Any]], **options: Any) -> Made:
+    """The optimiser; what torch refuses is said in a sentence of ours."""
+    try:
+        return kind(found, **options)
+    except (ValueError, IndexError, RuntimeError) as error:
+        raise DubitoError(f"{kind.__name__} refuses its settings", got=str(error)) from None
 
 
 def groups(parameters: Named, weight_decay: float, decay: str) -> list[dict[str, Any]]:
@@ -184,6 +195,7 @@ def milestones(step: int, steps: int, *, at: tuple[int, ...], factor: float = 0.
 
 def cosine(step: int, steps: int, *, warmup: int = 0) -> float:
     """Linear warm-up over `warmup` steps, then half a cosine down to zero."""
+    _check_steps(step, steps)
     if step < warmup:
         return (step + 1) / warmup
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
@@ -191,4 +203,10 @@ def cosine(step: int, steps: int, *, warmup: int = 0) -> float:
 
 def polynomial(step: int, steps: int, *, power: float = 0.9) -> float:
     """(1 - step / steps) ** power, the usual schedule of segmentation."""
-    return float((1 - step / max(1, steps)) ** power)
+    _check_steps(step, steps)
+    return float((1 - min(1.0, step / steps)) ** power)
+
+
+def _check_steps(step: int, steps: int) -> None:
+    if step < 0 or steps < 1:
+        raise DubitoError("no such step", expected="0 <= step and steps >= 1", got=(step, steps))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._tensors import at_least_float32, check_floating
+from ._tensors import at_least_float32, check_broadcast, check_floating
 from .errors import DubitoError, nearest
 
 SCHEDULES = ("paper", "code")
@@ -101,6 +101,7 @@ def mean_over_chosen(losses: Tensor, weights: Tensor) -> Tensor:
         >>> mean_over_chosen(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0]))
         tensor(2.)
     """
+    check_broadcast(losses=losses, weights=weights)
     # A masked sum, not a product: an infinite loss of weight 0 must not become NaN.
     chosen = torch.where(weights > 0, losses, 0.0)
     return (chosen * weights).sum(-1) / weights.sum(-1).clamp(min=1.0)
@@ -160,6 +161,7 @@ def self_paced(losses: Tensor, threshold: Tensor | float, *, lambda2: float = 0.
     if lambda2 < 0:
         raise DubitoError("lambda2 must be at least 0", got=lambda2)
     check_floating(losses, "losses")
+    check_broadcast(losses=losses, threshold=threshold)
     return _self_paced(at_least_float32(losses), threshold, lambda2)
 
 

@@ -70,7 +70,7 @@ class ResNetCIFAR(nn.Module):
         generator: Generator | None = None,
     ) -> None:
         super().__init__()
-        if depth < 8 or (depth - 2) % 6:
+        if not 8 <= depth <= 10_000 or (depth - 2) % 6:
             raise DubitoError("residual networks for CIFAR have 6n + 2 layers", got=f"depth={depth}")
         if shortcut not in ("pad", "project"):
             raise DubitoError("unknown shortcut", expected="'pad' or 'project'", got=repr(shortcut))

@@ -55,7 +55,7 @@ class WideResNet(nn.Module):
         generator: Generator | None = None,
     ) -> None:
         super().__init__()
-        if depth < 10 or (depth - 4) % 6:
+        if not 10 <= depth <= 10_000 or (depth - 4) % 6:
             raise DubitoError("wide residual networks have 6n + 4 layers", got=f"depth={depth}")
         self.stem = conv(in_channels, 16, 3)
         blocks, channels = [], 16

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .._tensors import check_broadcast
 from ..errors import DubitoError
 from ._coding import Ids
 from ._rules import matrices
@@ -44,6 +45,11 @@ def expected_gain(q: Tensor, A: Tensor) -> Tensor:
         >>> float(expected_gain(torch.tensor([0.5, 0.5]), torch.full((2, 2), 0.5)))
         0.0
     """
+    if A.dim() < 2 or q.dim() < 1 or not q.shape[-1] == A.shape[-1] == A.shape[-2]:
+        raise DubitoError(
+            "a posterior and a matrix differ in classes", got=f"{tuple(q.shape)}, {tuple(A.shape)}"
+        )
+    check_broadcast(q=q.unsqueeze(-1), A=A)
     answer = (q.unsqueeze(-2) @ A).squeeze(-2)
     noise: Tensor = (q * _entropy(A)).sum(-1)
     return _entropy(answer) - noise

@@ -32,9 +32,12 @@ def one_line(error: BaseException) -> str:
 
 def file_size(path: Path, limit: int = LIMIT) -> int:
     """Size of a regular file; anything else, or a file over the limit, is refused."""
-    if not path.is_file():
+    try:
+        size = path.stat().st_size if path.is_file() else None
+    except OSError as error:
+        raise DubitoError("no such file", where=repr(str(path))[:200], got=error.strerror) from None
+    if size is None:
         raise DubitoError("no such file", where=str(path))
-    size = path.stat().st_size
     if size > limit:
         raise DubitoError("file too large", where=str(path), expected=f"at most {limit} bytes", got=size)
     return size

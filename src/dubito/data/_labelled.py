@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .._random import permutation
+from .._tensors import check_broadcast
 from ..errors import DubitoError
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ def normalise(x: Tensor, mean: Tensor | None = None, std: Tensor | None = None) 
     if mean is None or std is None:
         return y
     shape = (-1,) + (1,) * (x.dim() - 2)
+    check_broadcast(inputs=y, mean=mean.reshape(shape), std=std.reshape(shape))
     return (y - mean.view(shape)) / std.view(shape)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import DubitoError
 from ._files import read_bytes
-from ._labelled import IGNORED, LabelledData
+from ._labelled import IGNORED, LabelledData, Triplets
 from ._masks import (
     Numbering,
     PixelFiles,
@@ -64,10 +64,10 @@ def mask_folders(
         suffix: what the name of a mask has after that of its image, as ``"_mask"``.
         size, fit: the canvas (height, width), and "pad" or "scale"; None is as large as the largest image.
         annotators: the masks lie in one folder per annotator, ``MASKS/ANNOTATOR/a/b.png``; an image needs a mask of
-            at least one of them, and labels are (N, R, H, W) with missing masks void.
+            at least one of them. `labels` is then what most of them say, and `crowd` holds the masks themselves.
 
     Returns:
-        labels (N, H, W), or (N, R, H, W); `extra["extent"]` holds height and width of each image on the canvas.
+        labels (N, H, W); `extra["extent"]` holds height and width of each image on the canvas.
 
     Example:
         >>> mask_folders("photos", "masks")
@@ -92,7 +92,9 @@ def mask_folders(
     given = [mask for _, mask in pairs]
     numbering = _numbering(values, void, named, given)
     columns = [stack_masks(c, extents, size, numbering, torch.int16) for c in files]
-    labels = torch.stack(columns, 1) if annotators else columns[0]
+    labels, crowd = columns[0], None
+    if annotators:
+        labels, crowd = _several(torch.stack(columns, 1))
     seen = int(labels.max()) + 1
     titles = named or tuple(map(str, range(max(seen, numbering.num_classes if values else 0, 1))))
     return LabelledData(
@@ -102,10 +104,18 @@ def mask_folders(
         mean=IMAGENET[0],
         std=IMAGENET[1],
         ids=stems,
+        crowd=crowd,
         annotators=people,
         extra={"extent": extents},
         name=name or base.name,
     )
+
+
+def _several(masks: Tensor) -> tuple[Tensor, Triplets]:
+    """(N, R, H, W) -> the vote (N, H, W), and one entry for each mask that was drawn."""
+    from ..segmentation.annotators import several_masks, vote
+
+    return vote(masks, int(masks.max()) + 1).to(masks.dtype), several_masks(masks)
 
 
 def pixel_images(
@@ -136,7 +146,11 @@ def _pairs(sizes: Sequence[Size]) -> Tensor:
 
 def _folder(path: str | os.PathLike[str]) -> Path:
     base = Path(path)
-    if not base.is_dir():
+    try:
+        found = base.is_dir()
+    except OSError as error:
+        raise DubitoError("no such folder", where=repr(str(base))[:200], got=error.strerror) from None
+    if not found:
         raise DubitoError("no such folder", where=str(base))
     return base
 

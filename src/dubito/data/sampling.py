@@ -23,6 +23,14 @@ def balanced(labels: Tensor, num_classes: int, per_class: int, *, seed: int, epo
         >>> sorted(torch.tensor([0, 0, 0, 1, 1])[chosen].tolist())
         [0, 0, 1, 1]
     """
+    if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise DubitoError(
+            "labels must be class indices", got=f"{labels.dtype} of shape {tuple(labels.shape)}"
+        )
+    if num_classes < 1 or per_class < 1:
+        raise DubitoError(
+            "nothing to draw", expected="at least 1 class and 1 of each", got=(num_classes, per_class)
+        )
     words = bits(seed, "balanced", epoch, torch.arange(len(labels), device=labels.device))
     order = torch.sort(words, stable=True).indices
     order = order[torch.sort(labels[order], stable=True).indices]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .._tensors import at_least_float32
+from .._tensors import at_least_float32, check_broadcast
 from .border import as_latent, as_real
 from .gumbel_normal import normal_hazard
 
@@ -50,6 +50,7 @@ def expected_log_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: fl
         tensor([-5.9500e+01, -1.4437e-26])
     """
     spread, tau = as_real(scale, at_least_float32(mean)), as_real(temperature, at_least_float32(mean))
+    check_broadcast(mean=mean, scale=spread, temperature=tau)
     shape = torch.broadcast_shapes(mean.shape, spread.shape, tau.shape)
     m, s, t = (x.expand(shape).unsqueeze(-1) for x in (mean, spread, tau))
     latent = as_latent(m, s, None, t)

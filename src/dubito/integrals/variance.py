@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .border import as_latent
 from .noise import bank_blocks, check_kind, fresh_seed, power_of_two, random_blocks, sobol_bank
-from .sampled import BLOCK, Block, _latent, _log_softmax
+from .sampled import BLOCK, Block, _latent, _log_softmax, check_draws
 from .sampling import check_sampling
 
 
@@ -35,6 +35,7 @@ def sampled_variance(
         >>> sampled_variance(torch.zeros(2), torch.ones(2), torch.tensor([[1.0, -1.0], [-1.0, 1.0]]))
         tensor([0.1450, 0.1450])
     """
+    check_draws(mean, scale, noise, factors, factor_noise)
     rest = [None] * len(noise) if factor_noise is None else factor_noise
     blocks: Iterable[Block] = (
         (noise[i : i + BLOCK], None if factor_noise is None else rest[i : i + BLOCK])  # type: ignore[misc]

@@ -13,6 +13,8 @@ from ..errors import DubitoError
 from ._deformed import deformed_log, log_deformed_exp
 from ._normalizer import Normalizer
 
+MOST_ITERATIONS = 1000  # of the published fixed point, which needs five
+
 
 def bi_tempered(
     logits: Tensor,
@@ -135,5 +137,6 @@ def _check_heavy_tail(t: Number, name: str, a: Tensor, dim: int) -> None:
 
 
 def _check_iterations(iterations: int | None) -> None:
-    if iterations is not None and iterations < 1:
-        raise DubitoError("iterations must be at least 1, or None for exactness", got=iterations)
+    if iterations is not None and not 1 <= iterations <= MOST_ITERATIONS:
+        expected = f"1 to {MOST_ITERATIONS}, or None for exactness"
+        raise DubitoError("iterations out of range", expected=expected, got=iterations)

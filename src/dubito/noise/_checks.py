@@ -74,7 +74,7 @@ def probability(value: Any, name: str) -> float:
     """A real number within [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise DubitoError(f"{name} must be a number", got=repr(value))
-    if not 0.0 <= float(value) <= 1.0:
+    if not 0 <= value <= 1:
         raise DubitoError(f"{name} must be a probability", expected="0 to 1", got=value)
     return float(value)
 

@@ -161,7 +161,7 @@ def _each(paths: Iterable[Path]) -> Iterator[Result]:
     for path in paths:
         if any(part.startswith(".") for part in path.parts[-2:]):
             continue
-        text = path.read_text(encoding="utf-8")
+        text = _text(path)
         if path.suffix == ".json":
             content = parse_json(text, str(path))
             # A folder may hold other JSON: a summary, a list of failures, a benchmark.
@@ -177,3 +177,12 @@ def _each(paths: Iterable[Path]) -> Iterator[Result]:
                 content = parse_json(row, where)
                 if not isinstance(content, dict) or "config" in content or "metrics" in content:
                     yield Result.from_json(content, where)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DubitoError(
+            "not a file of results", where=str(path), expected="UTF-8", got=str(error)
+        ) from None
