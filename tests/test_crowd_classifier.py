@@ -108,12 +108,14 @@ def test_what_is_refused(crowd):
 
 
 @pytest.mark.rel
-def test_scikit_learn_contract():
+def test_scikit_learn_contract(scorecard):
     """Scorecard 19: check_estimator, 0 failed, y with one label per example."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = check_estimator(CrowdClassifier(**{**QUICK, "epochs": 10}), on_fail=None)
-    assert [f["check_name"] for f in found if f["status"] == "failed"] == []
+    failed = [f["check_name"] for f in found if f["status"] == "failed"]
+    scorecard(19, failed_checks=len(failed), expected_failures=sum(f["status"] == "xfail" for f in found))
+    assert failed == []
 
 
 @pytest.mark.nightly

@@ -14,13 +14,14 @@ MATRIX = ("hierarchical", "dawid-skene", "one-coin", "skill")
 
 @pytest.mark.rel
 @pytest.mark.parametrize("method", ["auto", "dawid-skene"])
-def test_matrices_are_recovered(simulate, method):
+def test_matrices_are_recovered(simulate, method, scorecard):
     """Scorecard 10: confusion error < 0.02 with 20k labels, 5 seeds."""
     for seed in range(5):
         crowd, _, A = simulate(seed, items=4000, annotators=10, classes=4, each=5)
         found = aggregate(crowd, method).confusion_matrices.numpy()
         error = ((found - A) ** 2).sum() / (len(A) * A.shape[1])
         assert len(crowd) == 20_000
+        scorecard(10, confusion_error=float(error))
         assert error < 0.02
 
 

@@ -29,7 +29,7 @@ def brute_force(crowd, prior, A):
 
 @pytest.mark.rel
 @pytest.mark.paper("tanno2019 alg. 2")
-def test_objective_never_falls(simulate):
+def test_objective_never_falls(simulate, scorecard):
     """Scorecard 8: 0 decreases > 1e-9 in at least 200 random problems (all models, with and without priors)."""
     problems, falls = 0, []
     for seed in range(26):
@@ -47,18 +47,20 @@ def test_objective_never_falls(simulate):
             drop = float(result.trace.diff().min()) if len(result.trace) > 1 else 0.0
             if drop < -1e-9:
                 falls.append((seed, method, strength, drop))
+    scorecard(8, problems=problems, decreases=len(falls))
     assert problems >= 200
     assert not falls
 
 
 @pytest.mark.rel
 @pytest.mark.parametrize(("method", "strength"), SETTINGS[:4] + SETTINGS[5:])
-def test_log_likelihood_equals_brute_force(simulate, method, strength):
+def test_log_likelihood_equals_brute_force(simulate, method, strength, scorecard):
     """Scorecard 8: the marginal log-likelihood equals brute force on tiny problems to 1e-8."""
     for seed in range(4):
         crowd, *_ = simulate(seed, items=6, annotators=4, classes=3, each=2)
         result = aggregate(crowd, method, strength=strength, iterations=15)
         expected = brute_force(crowd, result.class_prior.tolist(), result.confusion_matrices.numpy())
+        scorecard(8, brute_force_error=abs(result.log_likelihood - expected))
         assert abs(result.log_likelihood - expected) < 1e-8
 
 

@@ -35,7 +35,7 @@ def every_likelihood(mean, scale, tau):
         ("extreme", 0.05),
     ],
 )
-def test_within_the_tolerance(kind, tau, tol):
+def test_within_the_tolerance(kind, tau, tol, scorecard):
     """Scorecard 9: every class is within the requested absolute tolerance, and the report says so."""
     mean, scale, temperature, _ = families.rows(kind, tau, 6, 12)
     reports = []
@@ -43,17 +43,20 @@ def test_within_the_tolerance(kind, tau, tol):
     assert reports[0].method == "quadrature"
     assert reports[0].reached
     off = (got.exp() - every_likelihood(mean, scale, temperature).exp()).abs().amax(-1)
+    scorecard(9, error_over_tolerance=float(off.max()) / max(tol, 1e-7))
     assert float(off.max()) < max(tol, 1e-7)
     assert float(off.max()) <= float(reports[0].error.max()) + 1e-7
     torch.testing.assert_close(got.exp().sum(-1), torch.ones(12, dtype=F64), rtol=0, atol=1e-12)
 
 
 @pytest.mark.rel
-def test_sums_to_one_in_float32():
+def test_sums_to_one_in_float32(scorecard):
     """Scorecard 6: links sum to one."""
     mean, scale, tau, _ = families.rows("lognormal", 0.3, 20, 30)
     got = expected_log_softmax(mean.float(), scale.float(), temperature=tau.float())
-    assert float((got.exp().sum(-1) - 1).abs().max()) < 1e-5
+    deviation = float((got.exp().sum(-1) - 1).abs().max())
+    scorecard(6, deviation=deviation)
+    assert deviation < 1e-5
 
 
 def test_small_probabilities_keep_their_size():

@@ -25,7 +25,7 @@ def draw(seed, classes, rows=3):
 
 
 @pytest.mark.rel
-def test_nll_is_linear_in_the_target():
+def test_nll_is_linear_in_the_target(scorecard):
     """Scorecard 7: nll(z, a u + b v) = a nll(z, u) + b nll(z, v), negative weights included; 500 cases."""
     tried = []
 
@@ -40,11 +40,12 @@ def test_nll_is_linear_in_the_target():
         tried.append(seed)
 
     check()
+    scorecard(7, cases_each=len(tried))
     assert len(tried) >= CASES
 
 
 @pytest.mark.rel
-def test_index_equals_one_hot():
+def test_index_equals_one_hot(scorecard):
     """Scorecard 7: a class index equals its one-hot weights, for every loss; 500 cases."""
     tried = []
 
@@ -58,11 +59,12 @@ def test_index_equals_one_hot():
         tried.append(seed)
 
     check()
+    scorecard(7, cases_each=len(tried))
     assert len(tried) >= CASES
 
 
 @pytest.mark.rel
-def test_permutation_equivariance():
+def test_permutation_equivariance(scorecard):
     """Scorecard 7: renaming the classes changes nothing; 500 cases."""
     tried = []
 
@@ -75,11 +77,12 @@ def test_permutation_equivariance():
         tried.append(seed)
 
     check()
+    scorecard(7, cases_each=len(tried))
     assert len(tried) >= CASES
 
 
 @pytest.mark.rel
-def test_examples_are_independent():
+def test_examples_are_independent(scorecard):
     """Scorecard 7: an example's loss does not depend on what else is in the batch; 500 cases."""
     tried = []
 
@@ -95,6 +98,7 @@ def test_examples_are_independent():
         tried.append(seed)
 
     check()
+    scorecard(7, cases_each=len(tried))
     assert len(tried) >= CASES
 
 

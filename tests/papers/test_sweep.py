@@ -22,7 +22,7 @@ def lines(path: Path) -> Counter[str]:
 
 
 @pytest.mark.rel
-def test_forty_runs_with_failures_and_a_killed_driver(tmp_path):
+def test_forty_runs_with_failures_and_a_killed_driver(tmp_path, scorecard):
     """Scorecard 36: 40 runs, 5 crash, 2 run out of memory, driver killed once: 33 finish, 7 are reported."""
     configs = sweep_fakes.configs()
     driver = subprocess.Popen([sys.executable, sweep_fakes.__file__, str(tmp_path)])
@@ -56,6 +56,8 @@ def test_forty_runs_with_failures_and_a_killed_driver(tmp_path):
     assert len(ended) == 33
     assert set(ended.values()) == {1}
     assert sorted(r.config.seed for r in read(tmp_path)) == sorted(c.seed for c in found.finished)
+    doubled = sum(times > 1 for times in ended.values())
+    scorecard(36, finished=len(found.finished), reported=len(found.failed), doubled=doubled)
 
     # The next sweep repeats the failed ones and no others.
     started = lines(tmp_path / "started.txt")

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,10 +64,14 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.mark.rel
 @pytest.mark.parametrize("name", CASES)
-def test_two_processes_train_as_one(name: str, both: tuple[Path, Path]) -> None:
+def test_two_processes_train_as_one(
+    name: str, both: tuple[Path, Path], scorecard: Callable[..., None]
+) -> None:
     """Scorecard 37: float64, 20 steps, uneven and empty parts of a step: weights to 1e-6."""
     one, two = (load_file(folder / name) for folder in both)
     assert one.keys() == two.keys()
+    off = (float((one[key].double() - two[key].double()).abs().max()) for key in one if one[key].numel())
+    scorecard(37, weight_difference=max(off))
     for key in one:
         assert torch.allclose(one[key].double(), two[key].double(), rtol=0, atol=1e-6), key
 

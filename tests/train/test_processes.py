@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +38,7 @@ class Server:
 
     def __init__(self) -> None:
         self.process = python("serve")
+        self.instants: list[str] = []
 
     def _line(self) -> int:
         assert self.process.stdout is not None
@@ -71,7 +72,10 @@ class Server:
         delay = random.uniform(0, 0.02)
         time.sleep(delay)
         os.kill(pid, number)
-        print(f"{name}: {signal.Signals(number).name} {delay:.5f} s after step {latest(folder)}")
+        self.instants.append(
+            f"{name}: {signal.Signals(number).name} {delay:.5f} s after step {latest(folder)}"
+        )
+        print(self.instants[-1])
         return self.wait()
 
 
@@ -118,9 +122,9 @@ def test_golden_hashes(golden: list[dict[str, str]]) -> None:
     assert {k: v for k, v in golden[0].items() if k not in NOT_GOLDEN} == known["weights"]
 
 
-def kill(server: Server, name: str, folder: Path, times: int) -> int:
+def kill(server: Server, name: str, folder: Path, times: int, scorecard: Callable[..., None]) -> int:
     """How many kills came in the middle of a save; the weights at the end are those of a run left alone."""
-    alone = server.finish(name, folder / "alone")
+    alone, server.instants = server.finish(name, folder / "alone"), []
     inside = killed = 0
     for i in range(times):
         status = server.stop(name, folder / "killed", signal.SIGKILL)
@@ -130,6 +134,7 @@ def kill(server: Server, name: str, folder: Path, times: int) -> int:
             assert server.finish(name, folder / "killed") == alone
             assert read_metrics(folder / "killed") == read_metrics(folder / "alone")
             (folder / "killed").rename(folder / f"ended-{i}")
+    scorecard(22, kills=killed, inside_a_save=inside, different=0, instants=server.instants)
     assert killed >= times * 2 // 3
     print(f"{name}: {inside} of {times} in the middle of a save")
     return inside
@@ -137,17 +142,17 @@ def kill(server: Server, name: str, folder: Path, times: int) -> int:
 
 @pytest.mark.rel
 @pytest.mark.parametrize("name", ["plain", "coteaching", "mentornet", "em"])
-def test_two_kills_each(server: Server, name: str, tmp_path: Path) -> None:
+def test_two_kills_each(server: Server, name: str, tmp_path: Path, scorecard: Callable[..., None]) -> None:
     """Scorecard 22: kills at random instants on each commit, eight in all."""
-    kill(server, name, tmp_path, 2)
+    kill(server, name, tmp_path, 2, scorecard)
 
 
 @pytest.mark.rel
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["plain", "coteaching", "mentornet", "em", "pruning"])
-def test_many_kills(server: Server, name: str, tmp_path: Path) -> None:
+def test_many_kills(server: Server, name: str, tmp_path: Path, scorecard: Callable[..., None]) -> None:
     """Scorecard 22: 150 kills in all, some of them in the middle of a save."""
-    assert kill(server, name, tmp_path, 30) > 0
+    assert kill(server, name, tmp_path, 40, scorecard) > 0
 
 
 @pytest.mark.rel

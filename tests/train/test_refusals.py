@@ -195,8 +195,9 @@ def test_refused_before_the_first_step(build: Callable[[], dict[str, Any]], mess
 
 
 @pytest.mark.rel
-def test_there_are_enough_cases() -> None:
+def test_there_are_enough_cases(scorecard: Callable[..., None]) -> None:
     """Scorecard 13: at least thirty."""
+    scorecard(13, cases=len(CASES))
     assert len(CASES) >= 30
 
 
