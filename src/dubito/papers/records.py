@@ -11,7 +11,7 @@ Each analysis of `Config.record` is one entry of the history, a mapping of plain
 | regions | ``x``, ``y``: the axes; ``p``: rows of p(positive); ``points``, ``label``: the training set |
 | separator | ``weight``, ``bias`` of the positive against the negative class |
 | pixels | ``classes``; ``cases``: ``id``, ``iou``; ``image``, ``truth``, ``prediction``, ``deviation`` as text |
-| confusion | ``estimated``, ``true``: matrices of the annotators |
+| confusion | ``estimated``, ``true``: matrices of the annotators; ``labels``: how many a real one gave |
 """
 
 from __future__ import annotations
@@ -204,7 +204,10 @@ def confusion(config: Config, model: Model, parts: Parts, procedure: Plain) -> A
         "cm_from_identity": float((estimated - eye).abs().max()),
         "skill_correlation": rank_correlation(*skills),
     }
-    return {"estimated": _rounded(estimated), "true": _rounded(true)}, numbers
+    found: dict[str, Any] = {"estimated": _rounded(estimated), "true": _rounded(true)}
+    if not config.annotators and parts.train.crowd is not None:
+        found["labels"] = torch.bincount(parts.train.crowd.annotator, minlength=len(true)).tolist()
+    return found, numbers
 
 
 def estimated_matrices(model: Model, procedure: Plain) -> Tensor | None:

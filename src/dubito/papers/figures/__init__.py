@@ -35,6 +35,7 @@ FIGURES: dict[str, str] = {
     "tanno2019.figure1": "schematic",
     **{f"tanno2019.figure{n}": "matrices" for n in (2, 4)},
     "tanno2019.figure5": "rounds",
+    "tanno2019.figure7": "people",
     **{f"tanno2019.figure{n}": "skills" for n in (3, 6, 9, 10, 11)},
     "tanno2019.figure8": "annotators",
 }

@@ -119,18 +119,30 @@ def noise_title(config: Config) -> str:
 
 def sheet(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Any, Any]:
     """(figure, axes[rows, columns]) in inches, drawn by Agg without pyplot."""
+    figure = canvas(width, height)
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    for ax in axes.flat:
+        plain(ax)
+    return figure, axes
+
+
+def canvas(width: float, height: float) -> Any:
+    """An empty figure in inches, for panels of different sizes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False, **options)
-    for ax in axes.flat:
-        ax.tick_params(labelsize=8)
-        ax.xaxis.label.set_fontsize(9)
-        ax.yaxis.label.set_fontsize(9)
-        ax.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    return figure
+
+
+def plain(ax: Any) -> Any:
+    """The look of a panel: small numbers, no frame above and at the right."""
+    ax.tick_params(labelsize=8)
+    ax.xaxis.label.set_fontsize(9)
+    ax.yaxis.label.set_fontsize(9)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
 
 
 def headings(axes: Any, titles: Sequence[str]) -> None:
