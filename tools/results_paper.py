@@ -16,7 +16,7 @@ from dubito.papers.claims import FAILS, HOLDS, check
 from dubito.papers.collect import Entry
 from dubito.papers.items import choice_key
 from dubito.papers.render import number, ours_text, paper_text
-from dubito.papers.results import Result
+from dubito.papers.results import Result, device_hours
 
 SIGNS = {
     "agrees": "✓",
@@ -72,8 +72,8 @@ def _totals(results: Sequence[Result], found: Sequence[Section]) -> Iterator[str
             f"- {judged} cells are judged: {agree} agree ({100 * agree / judged:.0f} %){only}. "
             f"Differ: {counts['differs']}; opposite: {counts['opposite']}; not judged: {counts['not judged']}."
         )
-    hours = sum(r.seconds for r in results) / 3600
-    yield f"- {len(results)} runs, {hours:.2f} GPU hours (the sum of the runs' shares)."
+    hours = device_hours(results)
+    yield f"- {len(results)} runs, {hours:.2f} GPU hours; runs side by side share the time that they took together."
     yield f"- Hardware: {', '.join(sorted({r.hardware for r in results if r.hardware})) or 'not recorded'}."
     dates = sorted({r.date[:10] for r in results if r.date})
     yield f"- Dates of the runs: {' to '.join(dict.fromkeys((dates[0], dates[-1]))) if dates else 'not recorded'}."
@@ -116,7 +116,7 @@ def _size(section: Section) -> str:
 
 def _reduced(section: Section) -> Iterator[str]:
     """What is less than in the paper, or different from it."""
-    table, hours = section.table, sum(r.seconds for r in section.runs) / 3600
+    table, hours = section.table, device_hours(section.runs)
     cells = {(e.row, e.column) for e in table.entries}
     filled = {(e.row, e.column): e.ours.seeds for e in table.entries if e.ours}
     seeds = sorted(set(filled.values())) or [0]

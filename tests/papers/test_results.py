@@ -11,7 +11,16 @@ import pytest
 from dubito.errors import DubitoError
 from dubito.papers import englesson2023
 from dubito.papers.configs import run_id
-from dubito.papers.results import Result, finished, line, path_of, provenance, read, write_result
+from dubito.papers.results import (
+    Result,
+    device_hours,
+    finished,
+    line,
+    path_of,
+    provenance,
+    read,
+    write_result,
+)
 
 CONFIGS = englesson2023.TABLES["table1-mnist"].make("smoke")
 
@@ -104,3 +113,22 @@ def test_replacing_a_result_keeps_one_file(tmp_path):
     write_result(result(0, 0.1), tmp_path)
     write_result(dataclasses.replace(result(0), metrics={"test_accuracy": 0.2}), tmp_path)
     assert [r.metrics["test_accuracy"] for r in read(tmp_path)] == [0.2]
+
+
+def test_hours_of_a_device_count_runs_side_by_side_once():
+    base = CONFIGS
+
+    def stack(first: int, seconds: float, date: str, **history: str) -> list[Result]:
+        return [
+            Result(c, {}, seconds / 4, history, date=date, hardware="GPU") for c in base[first : first + 4]
+        ]
+
+    noon, later = "2026-11-15T12:00:00Z", "2026-11-15T12:10:00Z"
+    together = stack(0, 360.0, noon) + stack(4, 350.0, noon)
+    assert device_hours(together) == pytest.approx(360 / 3600)
+    assert device_hours(together + stack(8, 120.0, later)) == pytest.approx(480 / 3600)
+    # Newer lines say that their seconds are shares, and runs of their own always were.
+    shares = stack(0, 180.0, noon, time="share") + stack(4, 170.0, noon, time="share")
+    assert device_hours(shares) == pytest.approx(350 / 3600)
+    alone = [Result(base[0], {}, 90.0, date=noon), Result(base[1], {}, 80.0, date=noon)]
+    assert device_hours(alone) == pytest.approx(170 / 3600)

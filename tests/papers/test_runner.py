@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 
 import pytest
 import torch
@@ -198,3 +199,12 @@ def test_an_estimate_that_cannot_be_inverted_is_mixed_with_the_identity():
     assert share == 0.1
     assert float(torch.linalg.cond(mixed)) <= 100
     assert torch.allclose(mixed.sum(1), torch.ones(3, dtype=torch.float64))
+
+
+def test_stacks_side_by_side_share_the_time(tiny_data):
+    made = [first("englesson2023", "table1-mnist", method=m, rate=0.4) for m in ("ce", "gce")]
+    started = time.monotonic()
+    found = stacked.run(made, root=str(tiny_data), device="cpu", at_once=2)
+    wall = time.monotonic() - started
+    assert [r.history["time"] for r in found] == ["share", "share"]
+    assert 0.5 * wall < sum(r.seconds for r in found) <= wall

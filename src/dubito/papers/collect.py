@@ -11,7 +11,7 @@ from typing import Any
 from .choose import pick_methods, searched
 from .configs import Config, run_id
 from .items import Item
-from .results import Result
+from .results import Result, device_hours
 from .statistics import Summary, marks, paired, summarise, verdict
 from .tables import METRICS, Cell, Metric, method_label, paper_cell
 
@@ -138,7 +138,7 @@ def _facts(used: list[Result], wanted: int) -> tuple[str, ...]:
     """Where the numbers come from: runs, seeds, time, hardware, date, commit."""
     if not used:
         return (f"0 of {wanted} runs",)
-    hours = sum(r.seconds for r in used) / 3600
+    hours = device_hours(used)
     dates = sorted(r.date[:10] for r in used if r.date)
     facts = [f"{len(used)} of {wanted} runs, {hours:.1f} hours"]
     if any(r.config.data == "svhn_crops" for r in used):

@@ -24,6 +24,7 @@ from ..errors import DubitoError
 from .configs import Config, run_id
 
 _LOG = logging.getLogger("dubito")
+TIME, SHARE = "time", "share"  # in a history: the seconds are a share of the device's time
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Result:
     """What one finished run left.
 
     Arguments:
+        seconds: of the device: where runs went side by side, this run's share of the time.
         metrics: name -> number, shares as shares (not per cent); names as in `dubito.papers.tables.METRICS`.
         history: a summary of the course: lists of numbers by name, or None.
         dirty: whether the source differed from `commit`; None where that is unknown.
@@ -96,6 +98,32 @@ def finished(
         versions=versions(),
         hardware=hardware or f"{platform.machine()} CPU, {os.cpu_count()} cores",
     )
+
+
+def device_hours(results: Iterable[Result]) -> float:
+    """Hours that a device was busy with some runs: the sum of their seconds.
+
+    Stacks of runs once noted the whole time of a stack, in equal parts, also when two stacks shared the device.
+    Such runs have equal seconds and no note that these are shares; their intervals, which end at the date of the
+    results, count once where they overlap.
+    """
+    stacks: dict[tuple[str, float], list[Result]] = {}
+    for result in results:
+        stacks.setdefault((result.hardware, result.seconds), []).append(result)
+    total, spans = 0.0, []
+    for members in stacks.values():
+        seconds = sum(r.seconds for r in members)
+        dated = all(r.date for r in members)
+        if len(members) == 1 or not dated or any(r.history.get(TIME) == SHARE for r in members):
+            total += seconds
+            continue
+        end = max(datetime.fromisoformat(r.date).timestamp() for r in members)
+        spans.append((end - seconds, end))
+    reached = float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total / 3600
 
 
 def provenance() -> tuple[str, bool | None]:

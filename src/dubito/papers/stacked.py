@@ -21,7 +21,7 @@ from ..evaluate import scores
 from . import prepare
 from .configs import Config
 from .prepare import Parts
-from .results import Result, finished
+from .results import SHARE, TIME, Result, finished
 
 # What may differ between the runs of one stack.
 _OWN = {"seed", "noise", "rate", "matrix", "labels", "item", "params"}
@@ -96,8 +96,8 @@ class StackedRuns:
             std=first.train.std,
             convolutions=convolutions,
         )
-        self.device, self.history, self.started = device, {}, time.monotonic()  # type: ignore[var-annotated]
-        self.seconds = 0.0
+        self.device, self.history = device, {}  # type: ignore[var-annotated]
+        self.seconds = 0.0  # of the device's time, see `side_by_side`
         self.transitions: Sequence[Tensor] | None = transitions
 
     def steps(self) -> Iterator[None]:
@@ -112,7 +112,6 @@ class StackedRuns:
         )
         if config.method == "ce":
             self.transitions = self._estimated_transitions()
-        self.seconds = time.monotonic() - self.started
 
     def _estimated_transitions(self) -> list[Tensor]:
         """T of each run, read from its predictions on its own training inputs (Patrini et al. 2017)."""
@@ -120,7 +119,7 @@ class StackedRuns:
         return [read_matrix(self.configs[0], p.exp().cpu()) for p in log_p]
 
     def results(self) -> list[Result]:
-        """One result per config; the seconds of a stack are shared evenly."""
+        """One result per config; the seconds of a stack are shared evenly, and so are those of stacks together."""
         precision = str(self.stack.convolutions).removeprefix("torch.")
         name = f"{torch.cuda.get_device_name()}, convolutions in {precision}" if self.device == "cuda" else ""
         share = self.seconds / len(self.configs)
@@ -129,7 +128,9 @@ class StackedRuns:
                 config,
                 {k: v[i][-1] for k, v in self.history.items()},
                 share,
-                history={k: v[i] for k, v in self.history.items()} | {"every": EVERY} | self._extra(i),
+                history={k: v[i] for k, v in self.history.items()}
+                | {"every": EVERY, TIME: SHARE}
+                | self._extra(i),
                 hardware=name,
             )
             for i, config in enumerate(self.configs)
@@ -183,19 +184,33 @@ def run(
         second_stage = waiting[0][0].method == "forward"
         wave = [g for g in waiting[:at_once] if (g[0].method == "forward") == second_stage]
         waiting = waiting[len(wave) :]
-        stacks = []
+        stacks, since = [], time.monotonic()
         for configs_ in wave:
             data = [prepare.parts(c, root=root) for c in configs_]
             matrices = [estimated_matrix(first, c) for c in configs_] if second_stage else None
             stacks.append(
                 StackedRuns(configs_, data, device=device, transitions=matrices, convolutions=convolutions)
             )
-        fast.together([stack.steps() for stack in stacks])
+        side_by_side(stacks, since)
         done = [result for stack in stacks for result in stack.results()]
         first |= {place(r.config): r for r in done if r.config.method == "ce"}
         report(done)
         everything += done
     return everything
+
+
+def side_by_side(stacks: Sequence[StackedRuns], since: float) -> None:
+    """Advance stacks in turn until all are done; the time of a round belongs to those that ran, in equal parts."""
+    running = [(stack, stack.steps()) for stack in stacks]
+    while running:
+        on = [pair for pair in running if next(pair[1], _OVER) is not _OVER]
+        now = time.monotonic()
+        for stack, _ in running:
+            stack.seconds += (now - since) / len(running)
+        running, since = on, now
+
+
+_OVER: Any = object()
 
 
 def read_matrix(config: Config, probabilities: Tensor) -> Tensor:
