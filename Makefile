@@ -8,7 +8,7 @@ READY := .venv/.ready
 # One thread per test process: two of them share two cores.
 TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: demo test nightly vision lint pages results clean
+.PHONY: demo test nightly vision examples docs lint pages results clean
 
 demo: $(READY)
 	$(BIN)/dubito demo
@@ -28,6 +28,24 @@ vision: .venv-vision/.ready
 	.venv-vision/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	.venv-vision/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,segmentation]"
 	touch .venv-vision/.ready
+
+# The worked examples, those with timm, transformers and Lightning included.
+examples: .venv-extra/.ready
+	OMP_NUM_THREADS=1 .venv-extra/bin/python -m pytest -q -m "nightly or not nightly" tests/examples
+
+.venv-extra/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-extra
+	.venv-extra/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	.venv-extra/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[examples]"
+	touch .venv-extra/.ready
+
+# The documentation site, in build/site; a warning is an error.
+docs: .venv/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+
+.venv/.docs: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	touch .venv/.docs
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -51,4 +69,4 @@ results: $(READY)
 	$(BIN)/python tools/results_pages.py
 
 clean:
-	rm -rf .venv .venv-vision build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-vision .venv-extra build dist .mypy_cache .ruff_cache .pytest_cache
