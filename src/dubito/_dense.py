@@ -35,7 +35,9 @@ def dense(inputs: int, outputs: int, source: Generator, init: str, *, bias: bool
 
 
 def check_sizes(**sizes: int) -> None:
-    """Refuse a size below one."""
+    """Refuse a size below one, or one that no memory holds."""
     for name, size in sizes.items():
+        if size > 2**40:
+            raise DubitoError(f"{name} is too large", expected="at most 2**40", got=size)
         if size < 1:
             raise DubitoError(f"{name} is too small", expected="at least 1", got=size)

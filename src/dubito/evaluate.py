@@ -74,7 +74,7 @@ def scores(log_p: Tensor, labels: Tensor) -> dict[str, float]:
     """Accuracy and mean log-likelihood of the labels that are given (not negative); 0 and 0 if none is."""
     check_floating(log_p, "log_p")
     check_indices(labels.clamp(min=-1), log_p, -1)
-    return _scores(*_tally(log_p, log_p, labels).tolist())
+    return _scores(*_tally(log_p, log_p, labels.long()).tolist())
 
 
 def _observed(model: Model, log_p: Tensor, batch: Batch) -> Tensor:

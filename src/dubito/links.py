@@ -62,6 +62,10 @@ def log_softmax(logits: Tensor, temperature: float | Tensor = 1.0, *, dim: int =
     """
     check_floating(logits, "logits")
     check_temperature(temperature)
+    if not -logits.dim() <= dim < logits.dim():
+        raise DubitoError(
+            "no such class axis", where=f"dim={dim}", got=f"logits of shape {tuple(logits.shape)}"
+        )
     check_broadcast(logits=logits.movedim(dim, -1), temperature=temperature)
     return _log_softmax(at_least_float32(logits).movedim(dim, -1), temperature).movedim(-1, dim)
 

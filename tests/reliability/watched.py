@@ -1,4 +1,4 @@
-"""A process watched from outside: what it holds in memory and how many files it has open, as the system counts them."""
+"""A process watched from outside: its resident memory and its open files, as the system counts them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def conv(
     inputs: int, outputs: int, size: int, *, stride: int = 1, padding: int | None = None, bias: bool = False
 ) -> nn.Conv2d:
     """A convolution without weights yet; `padding=None` keeps the image size at stride 1 (odd `size`)."""
-    check_sizes(channels=min(inputs, outputs))
+    check_sizes(inputs=inputs, outputs=outputs)
     pad = size // 2 if padding is None else padding
     layer = nn.Conv2d(inputs, outputs, size, stride=stride, padding=pad, bias=bias, device="meta")
     return layer.to_empty(device="cpu")
@@ -31,7 +31,7 @@ def conv(
 
 def dense(inputs: int, outputs: int) -> nn.Linear:
     """A linear layer with bias, without weights yet."""
-    check_sizes(features=min(inputs, outputs))
+    check_sizes(inputs=inputs, outputs=outputs)
     return nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
 
 

@@ -172,6 +172,10 @@ class CNN9(nn.Module):
         generator: Generator | None = None,
     ) -> None:
         super().__init__()
+        if groups < 1 or any(width % groups for width in self.WIDTHS):
+            raise DubitoError(
+                "the widths cannot be cut into such groups", expected="2, 4, 8, ...", got=groups
+            )
         paddings = (1, 1, 1, 1, 1, 1) + ((1, 1, 1) if padded else (0, 0, 0))
         pairs = pairwise((in_channels, *self.WIDTHS))
         self.convs = nn.ModuleList(conv(a, b, 3, padding=p, bias=True) for (a, b), p in zip(pairs, paddings))

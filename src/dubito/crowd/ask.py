@@ -50,6 +50,7 @@ def expected_gain(q: Tensor, A: Tensor) -> Tensor:
             "a posterior and a matrix differ in classes", got=f"{tuple(q.shape)}, {tuple(A.shape)}"
         )
     check_broadcast(q=q.unsqueeze(-1), A=A)
+    A = A.to(q.dtype)
     answer = (q.unsqueeze(-2) @ A).squeeze(-2)
     noise: Tensor = (q * _entropy(A)).sum(-1)
     return _entropy(answer) - noise

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ..errors import DubitoError
 from .labels import CrowdLabels
 
 
@@ -57,6 +58,9 @@ def majority_vote(
         (1, [False, True])
     """
     counts = vote_counts(crowd) if counts is None else counts
+    if tuple(counts.shape) != (crowd.num_items, crowd.num_classes):
+        expected = (crowd.num_items, crowd.num_classes)
+        raise DubitoError("counts must be items x classes", expected=expected, got=tuple(counts.shape))
     codes = torch.empty(crowd.num_items, dtype=torch.int64, device=counts.device)
     several = [
         _first_best(counts[part], codes[part]) + part.start for part in pieces(len(counts), PIECE // 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DubitoError, nearest
-from ._files import Array, array_bytes, npy_header
+from ._files import Array, array_bytes, file_size, npy_header
 from ._labelled import LabelledData
 from ._zips import read_npz
 from .labels import Coder
@@ -78,8 +79,7 @@ def read_arrays(
 def map_npy(path: str | os.PathLike[str]) -> Array:
     """An .npy file as an array that the system reads page by page; never all of it at once."""
     path = Path(path)
-    if not path.is_file():
-        raise DubitoError("no such file", where=str(path))
+    file_size(path, limit=sys.maxsize)
     with path.open("rb") as f:
         dtype, shape, fortran, offset = npy_header(f.read(_HEAD), str(path))
     there, expected = path.stat().st_size - offset, array_bytes(shape, dtype.itemsize)

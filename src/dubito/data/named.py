@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .._files import kind_of
 from ..errors import DubitoError, nearest
 from ._cache import cache_folder
 from ._cifar import cifar_binary, cifar_python
@@ -136,6 +137,7 @@ def load(
 def search_path(root: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """The folders that are searched, in order."""
     if root is not None:
+        kind_of(Path(root))  # refuses what can be no path
         yield Path(root)
     for entry in os.environ.get("DUBITO_DATA", "").split(os.pathsep):
         if entry:

@@ -74,6 +74,8 @@ def expected_log_softmax(
         raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
     check_kind(noise)
     latent = as_latent(mean, scale, factors, temperature, dim)
+    if not tol > 0:
+        raise DubitoError("the tolerance must be positive", got=tol)
     chosen, reason = choose(method, latent, noise, tol)
     seed = fresh_seed(generator)
     error: Tensor | None = None

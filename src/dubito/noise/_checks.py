@@ -79,8 +79,13 @@ def probability(value: Any, name: str) -> float:
     return float(value)
 
 
+MOST = 10**9  # of anything that is counted here: beyond it nothing fits into memory
+
+
 def count(value: Any, name: str, least: int) -> int:
     """An integer of at least `least`."""
+    if isinstance(value, int) and value > MOST:
+        raise DubitoError(f"{name} is too large", expected=f"at most {MOST:,}", got=value)
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise DubitoError(f"{name} must be a whole number", expected=f"at least {least}", got=repr(value))
     return int(value)
