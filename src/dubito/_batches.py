@@ -170,7 +170,7 @@ class Batches:
         weight = data.extra[WEIGHT][positions] if WEIGHT in data.extra else None
         size = len(everyone)
         if self._sorted is None or data.crowd is None:
-            y = data.labels.index_select(0, positions)
+            y = data.labels.index_select(0, positions).long()
             given = self._given(everyone, y)
             return Batch(positions, x, y, None, None, weight, self.complete, size, given, self.ranks)
         order, starts, counts = self._sorted

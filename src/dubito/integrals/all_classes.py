@@ -245,9 +245,8 @@ def all_classes(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) ->
 def _normalised(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) -> tuple[Tensor, Tensor]:
     if mean.dtype != torch.float32 or tol < _QUICK or (mean.is_cuda and mean.shape[-1] > MOST_CLASSES):
         return _by_panels(mean, scale, temperature, tol)
-    log_p, error = quick(mean, scale, temperature, tol)
-    hard = (~(error <= tol)).nonzero().flatten()
-    if len(hard):
+    log_p, error, hard = quick(mean, scale, temperature, tol)
+    if hard is not None:
         more, closer = _by_panels(mean[hard], scale[hard], temperature[hard], tol)
         log_p, error = log_p.index_copy(0, hard, more), error.index_copy(0, hard, closer)
     return log_p, error

@@ -20,7 +20,7 @@ from .gumbel_normal import ROOT_C
 from .rows import Rows, log_slope_and_ratio, make_rows
 from .table import lookup, rough
 
-NODES = (64, 256)  # for all rows, and for those that miss
+NODES = (64, 256, 1024)  # for all rows, then for those that miss
 POINTS, ROUNDS = 32, 2
 LEFT, RIGHT = math.log(75.0), -18.0  # log(-G) at the two ends
 MOST_CLASSES = 64  # that a kernel takes
@@ -154,12 +154,21 @@ def _backward(
     return -a, -(rows.cos * b + rows.sin * c), d_tau
 
 
-def quick(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) -> tuple[Tensor, Tensor]:
-    """log p (B, K), normalised, and the error of the probabilities (B,): rows above `tol` need another rule."""
+def quick(
+    mean: Tensor, scale: Tensor, temperature: Tensor, tol: float
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """log p (B, K), normalised, the error of the probabilities (B,), and the rows above `tol` or None.
+
+    Where all rows are easy, this asks the device once.
+    """
     log_p, error = QuickClasses.apply(mean, scale, temperature, NODES[0])  # type: ignore[no-untyped-call]
-    hard = (error > tol).nonzero().flatten()
-    if len(hard):
+    hard = (~(error <= tol)).nonzero().flatten()
+    for nodes in NODES[1:]:
+        if len(hard) == 0:
+            break
         picked = (x[hard] for x in (mean, scale, temperature))
-        more, closer = QuickClasses.apply(*picked, NODES[1])  # type: ignore[no-untyped-call]
+        more, closer = QuickClasses.apply(*picked, nodes)  # type: ignore[no-untyped-call]
         log_p, error = log_p.index_copy(0, hard, more), error.index_copy(0, hard, closer)
-    return log_p - torch.logsumexp(log_p, -1, keepdim=True), error
+        hard = hard[~(closer <= tol)]
+    log_p = log_p - torch.logsumexp(log_p, -1, keepdim=True)
+    return log_p, error, hard if len(hard) else None

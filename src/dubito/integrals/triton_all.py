@@ -15,6 +15,7 @@ from .triton_table import ROOT_C, X_MAX, class_columns, look_up, rough, tables
 _LEFT, _RIGHT = tl.constexpr(_quick.LEFT), tl.constexpr(_quick.RIGHT)
 _POINTS, _ROUNDS = tl.constexpr(_quick.POINTS), tl.constexpr(_quick.ROUNDS)
 _RELATIVE = tl.constexpr(1e-8)
+_MOST = 1 << 14
 
 
 @triton.jit
@@ -126,8 +127,10 @@ def _backward(
 
 
 def _shape(classes: int, nodes: int) -> dict[str, int]:
+    """Tiles of at most 2^14 numbers: with many classes the last rule has fewer nodes, so more rows are left over."""
     block = max(2, triton.next_power_of_2(classes))
-    return {"BLOCK_K": block, "NODES": nodes, "num_warps": max(1, min(8, block * nodes // 256))}
+    nodes = min(nodes, _MOST // block)
+    return {"BLOCK_K": block, "NODES": nodes, "num_warps": max(1, min(16, block * nodes // 256))}
 
 
 def forward(

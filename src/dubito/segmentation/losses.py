@@ -25,8 +25,8 @@ class Pixels(Plain):
 
     The network runs on the whole batch. Head, link, channel and loss then take as many masks at a time as fit into
     `ELEMENTS` numbers, and are computed again on the way back, so that what lies at full resolution never exists
-    for the whole batch. The numbers are those of `procedures.Plain`. Where the integral is taken at full resolution and
-    the loss is the likelihood of whole-number labels, it is the integral of the observed class alone.
+    for the whole batch. The numbers are those of `procedures.Plain`. Where the integral is taken at full resolution
+    and the loss is the likelihood of whole-number labels, it is the integral of the observed class alone.
 
     With several masks per image (`several_masks`) their losses are summed, then averaged over the pixels that
     somebody has labelled.
@@ -42,10 +42,8 @@ class Pixels(Plain):
         """One loss per pixel ``(B, H, W)``, 0 where no label was given."""
         features, size = model.features(batch.x), (batch.x.shape[-2], batch.x.shape[-1])
         target = self._target(batch, batch.y.clamp(min=0), model.num_classes, draw)
-        seed = 0
-        if getattr(model.head, "noisy", False):
-            source = draw(purpose)
-            seed = int(torch.randint(2**62, (), generator=source, device=source.device))
+        # The seed of the step's generator, which is known without waiting for the device.
+        seed = draw(purpose).initial_seed() if getattr(model.head, "noisy", False) else 0
         row = torch.arange(len(batch.x), device=features.device) if batch.row is None else batch.row
         parts = torch.arange(len(row), device=row.device).split(_masks_at_a_time(model, features, size))
         found = []
