@@ -5,6 +5,7 @@ from __future__ import annotations
 from .aggregate import METHODS, aggregate, update
 from .agreement import Kappa, annotator_agreement, krippendorff_alpha, pairwise_kappa
 from .ask import Questions, ask_next, expected_gain
+from .choice import Score, compare, held_out
 from .command import CrowdRun, run
 from .labels import CrowdLabels
 from .quality import label_quality, with_model
@@ -19,11 +20,14 @@ __all__ = [
     "CrowdRun",
     "Kappa",
     "Questions",
+    "Score",
     "Summary",
     "aggregate",
     "annotator_agreement",
     "ask_next",
+    "compare",
     "expected_gain",
+    "held_out",
     "krippendorff_alpha",
     "label_quality",
     "majority_vote",

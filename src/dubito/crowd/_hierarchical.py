@@ -25,6 +25,19 @@ def diagonal(hyper: dict[str, Tensor]) -> Tensor:
     return a.clamp(1e-6, 1 - 1e-6)
 
 
+def sway(hyper: dict[str, Tensor], n: Tensor) -> Tensor:
+    """Standard deviation of the diagonals that an uncertain skill in the prior brings, common to all rows.
+
+    The labels of a class tell about the skill as one draw from the Dirichlet does, however many they are:
+    ``n (s + 1) / (n + s)`` of them count, beside the normal prior of the ability.
+
+    Shapes: n ``(annotators, classes)``, the labels' worth of evidence in each row -> the same.
+    """
+    a, s = diagonal(hyper), hyper["strength"]
+    known = (n * (s + 1) / (n + s) * a * (1 - a)).sum(1, keepdim=True) + 1.0
+    return s / (n + s) * a * (1 - a) / known.sqrt()
+
+
 @dataclass(frozen=True)
 class Cells:
     """The cells (annotator, true, given) whose expected count is not nothing; the others add no evidence."""
@@ -132,8 +145,6 @@ class Hierarchical:
         row = torch.digamma(total)[layout.key_annotator]
         table = torch.digamma(post) - row
         share = s / total
-        # Labels of a class tell about the skill as one draw from the Dirichlet does, however many they are.
-        known = (n * (s + 1) / total * a * (1 - a)).sum(1, keepdim=True) + 1.0
         return Fitted(
             table=table,
             mean=post / total[layout.key_annotator],
@@ -144,5 +155,4 @@ class Hierarchical:
             penalty=evidence - float((counts * table).sum()),
             weight=s.expand_as(n),
             hyper=hyper,
-            sway=share * a * (1 - a) / known.sqrt(),
         )

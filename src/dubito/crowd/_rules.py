@@ -7,7 +7,7 @@ pattern for the rest: ``A[r, k, j] = scale[r, k] * pattern[k, j]`` off the diago
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -30,8 +30,6 @@ class Fitted:
         weight: ``(annotators, classes)`` pseudo-labels of the prior behind each row.
         hyper: what the rule wants to remember.
         shared: whether one number per annotator stands behind all rows.
-        sway: ``(annotators, classes)`` standard deviation of the diagonal that comes from an uncertain skill in
-            the prior, common to all rows; empty where there is none.
     """
 
     table: Tensor
@@ -43,7 +41,6 @@ class Fitted:
     weight: Tensor
     hyper: dict[str, Tensor]
     shared: bool = False
-    sway: Tensor = field(default_factory=lambda: torch.zeros(0))
 
 
 class Rule(Protocol):

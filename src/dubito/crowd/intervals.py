@@ -30,6 +30,6 @@ def beta_interval(mean: Tensor, variance: Tensor, level: float) -> Tensor:
     if not 0 < level < 1:
         raise DubitoError("not a level of confidence", expected="between 0 and 1", got=level)
     m, v = mean.double().cpu().numpy(), variance.double().cpu().numpy()
-    size = np.maximum(m * (1 - m) / v - 1, 1e-2)
+    size = np.maximum(m * (1 - m) / v - 1, 1e-2)  # a wider spread than any Beta's is taken as the widest
     low, high = (betaincinv(m * size, (1 - m) * size, p) for p in ((1 - level) / 2, (1 + level) / 2))
     return torch.from_numpy(np.stack([low, high], -1)).to(mean.device)
