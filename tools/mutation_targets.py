@@ -9,7 +9,8 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
 
 LOSSES = _in("losses", "robust", "cross_entropy_parity", "loss_contract", "loss_properties")
 CHANNELS = _in("channels", "transition", "annotators", "pooled", "channel_contract")
-EM = _in("crowd", "em", "aggregate")
+EM = _in("crowd", "em", "aggregate", "choice", "intervals")
+DEFAULTS = ("tests/reliability/test_signatures.py",)
 SOFTMAX = ("tests/test_expected_softmax.py", "tests/test_links.py")
 
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -37,7 +38,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "metrics.segmentation": _in("metrics", "miou"),
     "metrics.statistics": _in("metrics", "statistics"),
     "estimate.anchors": ("tests/test_estimate.py",),
-    "estimate.quality": ("tests/test_estimate.py",),
+    "estimate.quality": ("tests/test_out_of_fold.py",),
     "noise.transitions": _in("noise", "transitions", "corruption"),
     "noise.corruption": _in("noise", "corruption"),
     "noise.annotators": _in("noise", "simulated_annotators", "simulate"),
@@ -48,7 +49,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "crowd.agreement": _in("crowd", "agreement"),
     "crowd.intervals": _in("crowd", "intervals"),
     "crowd.quality": _in("crowd", "quality"),
-    "crowd.vote": _in("crowd", "aggregate", "labels"),
+    "crowd.vote": _in("crowd", "aggregate", "quality", "agreement"),
     "integrals.binary": _in("integrals", "binary_and_variance"),
     "integrals.variance": _in("integrals", "binary_and_variance"),
     "integrals.sampled": _in("integrals", "sampled", "integrals_border"),
@@ -59,3 +60,4 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.factors": _in("integrals", "factors", "integrals_border"),
     "integrals.gumbel_normal": _in("integrals", "gumbel_normal", "likelihood"),
 }
+TARGETS = {module: (*DEFAULTS, *tests) for module, tests in TARGETS.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import traceback
 import warnings
@@ -22,7 +23,7 @@ from dubito import DubitoError
 
 POINTS = entry_points()
 PER_COMMIT, NIGHTLY = 3, int(os.environ.get("DUBITO_FUZZ", "60"))
-SECONDS = 30
+SECONDS, ROOM = 10, 8 << 30
 NO_ROOM = (
     "can't allocate memory",
     "not enough memory",
@@ -43,11 +44,14 @@ def quiet_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
         raise Endless
 
     monkeypatch.chdir(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (ROOM, hard))
     before = signal.signal(signal.SIGALRM, ring)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield tmp_path
     signal.signal(signal.SIGALRM, before)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def is_documented(error: BaseException, foreign: bool) -> bool:

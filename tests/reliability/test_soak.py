@@ -24,7 +24,7 @@ def growth(seen: Watched) -> float:
 
 
 def open_files(seen: Watched) -> tuple[int, int]:
-    """Median number of open files in the second and the last tenth of the time; a save opens some for an instant."""
+    """Median number of open files in the second and the last tenth of the time; a save opens some briefly."""
     tenth = len(seen.files) // 10
     return int(statistics.median(seen.files[tenth : 2 * tenth])), int(statistics.median(seen.files[-tenth:]))
 

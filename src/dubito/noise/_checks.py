@@ -79,7 +79,7 @@ def probability(value: Any, name: str) -> float:
     return float(value)
 
 
-MOST = 10**9  # of anything that is counted here: beyond it nothing fits into memory
+MOST = 10**7  # of anything that is counted here: beyond it nothing fits into memory
 
 
 def count(value: Any, name: str, least: int) -> int:
