@@ -16,10 +16,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from results_cells import Section, read_all, sections
 from results_coverage import coverage, coverage_lines
 from results_paper import paper_page
+from results_precision import precision_page
 from results_readme import BEGIN, END, readme_table
 from results_which import which_method, which_method_data
 
-from dubito.papers.results import Result
+from dubito.papers.results import Result, read
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = Path("docs/results")
@@ -49,7 +50,12 @@ def readme(text: str, table: str) -> str:
 
 def everything(root: Path) -> dict[Path, str]:
     """The pages, and README.md where it has markers."""
-    made = pages(read_all(root / "results"))
+    results = read_all(root / "results")
+    made = pages(results)
+    if (root / "results/precision").is_dir():
+        made[DOCS / "precision.md"] = precision_page(
+            read(root / "results/precision"), results["englesson2023"]
+        )
     home = root / "README.md"
     if home.is_file():
         text = home.read_text(encoding="utf-8")
