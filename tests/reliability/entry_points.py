@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,48 +26,18 @@ from dubito.model import Model
 
 CLASSES, FEATURES, ROWS, PEOPLE = 3, 4, 6, 2
 # Plain records of values that were checked where they were made.
-RECORDS = [
-    "Latent",
-    "Run",
-    "Predictions",
-    "Uncertainty",
-    "Ceiling",
-    "HiddenFeatureTask",
-    "Interval",
-    "PairedTest",
-    "Reliability",
-    "Triplets",
-    "Aggregate",
-    "CrowdRun",
-    "Kappa",
-    "Questions",
-    "Summary",
-    "Report",
-    "Checkpoint",
-    "Config",
-    "Item",
-    "Check",
-    "Outcome",
-    "Verdict",
-    "DubitoError",
-    "Head",
-]
+RECORDS = re.findall(
+    r"\w+",
+    """Latent Run Predictions Uncertainty Ceiling HiddenFeatureTask Interval PairedTest Reliability Triplets Aggregate
+    CrowdRun Kappa Questions Summary Report Checkpoint Config Item Check Outcome Verdict DubitoError Head""",
+)
 # Steps of the loop without checks of their own and optimisers that their functions make, checks of other people's
 # code (they raise AssertionError by design), and commands that run for minutes or write.
-LEFT_OUT = [
-    "example_losses",
-    "mean_of_given",
-    "RowAdam",
-    "LARS",
-    "check_loss",
-    "check_channel",
-    "check_head",
-    "download",
-    "train_method",
-    "search",
-    "run",
-    "render",
-]
+LEFT_OUT = re.findall(
+    r"\w+",
+    """example_losses mean_of_given RowAdam LARS check_loss check_channel check_head download train_method search run
+    render""",
+)
 
 
 def entry_points() -> dict[str, Callable[..., Any]]:
