@@ -22,7 +22,8 @@ def _lines(pairs: Sequence[tuple[Result, Result]]) -> Iterator[str]:
     yield ""
     yield (
         f"{len(pairs)} runs of the logistic-normal likelihood on MNIST were made twice from one config and seed: "
-        "with convolutions in bfloat16 and with everything in float32. The tables of the paper use the float32 runs. "
+        "with convolutions in bfloat16 and with everything in float32. "
+        "The tables of the paper use the float32 runs. "
         "The other methods have run in bfloat16 only."
     )
     yield ""
