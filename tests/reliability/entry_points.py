@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import dubito
-from dubito import channels, crowd, heads, losses, noise, papers
+from dubito import crowd, heads, losses, noise, papers
 from dubito.data import LabelledData
 from dubito.model import Model
 
@@ -28,15 +28,15 @@ CLASSES, FEATURES, ROWS, PEOPLE = 3, 4, 6, 2
 # Plain records of values that were checked where they were made.
 RECORDS = re.findall(
     r"\w+",
-    """Latent Run Predictions Uncertainty Ceiling HiddenFeatureTask Interval PairedTest Reliability Triplets Aggregate
-    CrowdRun Kappa Questions Summary Report Checkpoint Config Item Check Outcome Verdict DubitoError Head""",
+    """Latent Run Predictions Uncertainty Ceiling HiddenFeatureTask Interval PairedTest Reliability Triplets
+    Aggregate CrowdRun Kappa Questions Summary Report Checkpoint Config Item Check Outcome Verdict DubitoError Head""",
 )
 # Steps of the loop without checks of their own and optimisers that their functions make, checks of other people's
 # code (they raise AssertionError by design), and commands that run for minutes or write.
 LEFT_OUT = re.findall(
     r"\w+",
-    """example_losses mean_of_given RowAdam LARS check_loss check_channel check_head download train_method search run
-    render""",
+    """example_losses mean_of_given RowAdam LARS check_loss check_channel check_head download train_method search
+    run render""",
 )
 
 
@@ -91,10 +91,6 @@ def people() -> crowd.CrowdLabels:
     return crowd.CrowdLabels(item, person, labels(ROWS * PEOPLE))
 
 
-def named_parameters() -> list[tuple[str, nn.Parameter]]:
-    return list(network().named_parameters())
-
-
 PLAUSIBLE: dict[str, Callable[[], Any]] = {
     **{
         k: lambda: rows(ROWS, CLASSES)
@@ -122,7 +118,7 @@ PLAUSIBLE: dict[str, Callable[[], Any]] = {
     "aggregate": lambda: crowd.aggregate(people()),
     "previous": lambda: crowd.aggregate(people()),
     "generator": generator,
-    "parameters": named_parameters,
+    "parameters": lambda: list(network().named_parameters()),
     "root": lambda: rows(ROWS, CLASSES),
     "noise": lambda: rows(5, ROWS, CLASSES),
     "state": lambda: torch.tensor(0.5),
@@ -160,7 +156,6 @@ PLAUSIBLE: dict[str, Callable[[], Any]] = {
     "teacher": network,
     "params": lambda: list(network().parameters()),
     "summary": lambda: crowd.summarise(people(), crowd.aggregate(people())),
-    "channel_matrix": lambda: channels.FixedTransition(matrix()),
 }
 
 SPECIAL: dict[str, Callable[[], Any]] = {
