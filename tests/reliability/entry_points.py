@@ -29,7 +29,8 @@ CLASSES, FEATURES, ROWS, PEOPLE = 3, 4, 6, 2
 RECORDS = re.findall(
     r"\w+",
     """Latent Run Predictions Uncertainty Ceiling HiddenFeatureTask Interval PairedTest Reliability Triplets
-    Aggregate CrowdRun Kappa Questions Summary Report Checkpoint Config Item Check Outcome Verdict DubitoError Head""",
+    Aggregate CrowdRun Kappa Questions Summary Report Checkpoint Config Item Check Outcome Verdict DubitoError
+    Head""",
 )
 # Steps of the loop without checks of their own and optimisers that their functions make, checks of other people's
 # code (they raise AssertionError by design), and commands that run for minutes or write.
