@@ -101,7 +101,7 @@ def _run(folder: Path, seed: int, say: Say) -> Found:
         seed=seed,
         device="cpu",
         command=f"dubito demo --out {folder} --seed {seed}",
-        options={"beside": _Beside(data, test, rows)},
+        options={"beside": _Beside(data, test, rows), "title": "Digits by five annotators"},
     )
     page = fit(job, say)
     return Found(rows, page, SKILLS)

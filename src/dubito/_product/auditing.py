@@ -70,7 +70,10 @@ def run(job: FitJob, probs: Path | None, say: Say) -> tuple[Path, Path]:
 
 def of_run(folder: Path) -> tuple[Findings, LabelledData]:
     """What a finished run knows about its labels, judged anew from its out-of-fold probabilities."""
-    task_of(folder)
+    if task_of(folder) != "classes":
+        raise DubitoError(
+            "an audit is of runs with one class per item", where=str(folder), got=task_of(folder)
+        )
     before = stored.load(folder)
     config = read_config(folder)["config"]
     data, _ = read(replace(from_plain(config["source"]), size=before.source.size))

@@ -53,8 +53,11 @@ def fit(job: FitJob, say: Say) -> Path:
         "folds": plan.folds,
         "data": describe(plan.data),
     }
-    with RunFolder(job.out, config, seed=job.seed):
-        return _complete(plan, {}, None, say)
+    with RunFolder(job.out, config, seed=job.seed) as folder:
+        folder.resume()
+        path = _complete(plan, {}, None, say)
+        folder.finish(writing.read_json(job.out / "metrics.json"))
+    return path
 
 
 def prepare(job: FitJob) -> Plan:
@@ -64,7 +67,9 @@ def prepare(job: FitJob) -> Plan:
     shape = shape_of(data)
     network = network_for(shape) if job.backbone == "auto" else job.backbone
     n = len(data) - overview.unlabelled(data)
-    if not 2 <= job.folds <= max(2, n // 2):
+    if n < 4:
+        raise DubitoError("too few items with a label", where=source.path, expected="at least 4", got=n)
+    if not 2 <= job.folds <= n // 2:
         raise DubitoError("no such number of folds", expected=f"2 to {n // 2}", got=job.folds)
     setting = Setting(
         network,
@@ -88,6 +93,7 @@ def prepare(job: FitJob) -> Plan:
         job.command,
         job.anonymise,
         job.options.get("beside"),
+        job.options.get("title", ""),
     )
 
 
@@ -110,8 +116,11 @@ def update(job: FitJob, say: Say) -> Path:
         )
     folder = job.data
     config = read_config(folder)["config"]
+    if config.get("task") != "classes":
+        raise DubitoError("gold labels are for runs with one class per item", where=str(folder))
     before = stored.load(folder)
-    with RunFolder(folder, config, seed=before.setting.seed):
+    with RunFolder(folder, config, seed=before.setting.seed) as held:
+        held.resume()
         data, source = read(replace(from_plain(config["source"]), size=before.source.size))
         new = golden.read_gold(job.gold, data, job.item, job.label)
         known = {**golden.kept(folder, data), **new}
@@ -131,7 +140,9 @@ def update(job: FitJob, say: Say) -> Path:
             job.command,
             job.anonymise,
         )
-        return _complete(plan, known, before, say)
+        path = _complete(plan, known, before, say)
+        held.finish(writing.read_json(folder / "metrics.json"))
+    return path
 
 
 def _complete(plan: Plan, known: Mapping[str, str], before: stored.Stored | None, say: Say) -> Path:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .._audit import Audit, audit
+from .._audit import Audit, audit, verdicts
 from .._crowd_posteriors import CANDIDATES, Judged
 from ..crowd import CrowdLabels, aggregate, expected_gain, with_model
 from ..crowd.ask import _already
@@ -71,7 +71,10 @@ def find(data: LabelledData, log_p: Tensor, seed: int = 0) -> Findings:
     """Judge labels by out-of-fold log-probabilities ``(N, K)``; `data` has gold in `extra`, if any."""
     known = data.extra.get(GOLD, torch.full((len(data),), -1)).numpy()
     probs = log_p.softmax(-1).numpy()
-    return _crowd(data, probs, known) if data.crowd is not None else _single(data, probs, known, seed)
+    if data.crowd is None:
+        return _single(data, probs, known, seed)
+    several = bool((torch.bincount(data.crowd.item) > 1).any())
+    return _crowd(data, probs, known) if several else _one_each(data, probs, known, seed)
 
 
 def _single(data: LabelledData, probs: Array, known: Array, seed: int) -> Findings:
@@ -89,6 +92,37 @@ def _single(data: LabelledData, probs: Array, known: Array, seed: int) -> Findin
     q = np.eye(len(data.classes))[np.maximum(known, 0)]
     q[rows] = found.probabilities
     return Findings(found, rows, probs, q, known)
+
+
+def _one_each(data: LabelledData, probs: Array, known: Array, seed: int) -> Findings:
+    """A crowd where nobody judges what another has labelled: one matrix for all, then counts per annotator.
+
+    EM would stand still here, at labels that are all right.
+    """
+    assert data.crowd is not None
+    item, who, label = (t.numpy() for t in data.crowd)
+    crowd, ids = crowd_of(data), np.array(data.ids, dtype=object)
+    found = audit(
+        np.array(data.classes, dtype=object)[label].tolist(),
+        probs[item],
+        classes=list(data.classes),
+        ids=ids[item].tolist(),
+        annotators=crowd.annotator_ids[who].tolist(),
+        features=_features(data, item),
+        seed=seed,
+    )
+    q_labels = found.probabilities.copy()
+    settled = known[item] >= 0
+    q_labels[settled] = np.eye(len(data.classes))[known[item][settled]]
+    p_wrong, suggested, order = verdicts(q_labels, label)
+    found = replace(found, probabilities=q_labels, p_wrong=p_wrong, suggested=suggested, order=order)
+    q = probs.copy()
+    q[item] = q_labels
+    q[known >= 0] = np.eye(len(data.classes))[known[known >= 0]]
+    posteriors = torch.from_numpy(q)
+    A = count_matrices(posteriors, data.crowd, crowd.num_annotators, strength=1.0)
+    judged = Judged(posteriors, A, data.crowd)
+    return Findings(found, item, probs, q, known, _people(crowd, judged), _ask(crowd, judged, found, known))
 
 
 def _features(data: LabelledData, rows: Array) -> Array | None:
@@ -121,13 +155,13 @@ def _crowd(data: LabelledData, probs: Array, known: Array) -> Findings:
     from .._audit.people import from_posteriors
 
     assert data.crowd is not None
-    crowd, n = crowd_of(data), len(data)
+    crowd = crowd_of(data)
     codes = data.crowd
     q, A, evidence, prior = joint(crowd, codes, torch.from_numpy(probs), torch.from_numpy(known))
     before = posterior(prior.clamp(min=1e-12).log(), evidence)
     found = from_posteriors(crowd, q.numpy(), before.numpy(), prior.numpy())
     judged = Judged(q, A, codes)
-    people = _people(crowd, judged, n)
+    people = _people(crowd, judged)
     ask = _ask(crowd, judged, found, known)
     return Findings(found, codes.item.numpy(), probs, q.numpy(), known, people, ask)
 
@@ -158,7 +192,7 @@ def joint(
     return q, count_matrices(q, codes, R, strength=1.0), evidence, q.mean(0)
 
 
-def _people(crowd: CrowdLabels, judged: Judged, n: int) -> People:
+def _people(crowd: CrowdLabels, judged: Judged) -> People:
     A, codes = judged.matrices, judged.crowd
     rows = A.new_zeros(A.shape[:2]).index_add(0, codes.annotator, judged.posteriors[codes.item])
     mean, variance = jeffreys(A, rows.unsqueeze(2).expand_as(A))

@@ -42,6 +42,7 @@ class Plan:
     command: str
     anonymise: bool
     beside: Beside | None = None  # further facts for the report
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def write(plan: Plan, done: Outcome, before: stored.Stored | None, say: Say) -> 
         done.found,
         overview.facts(plan.data, plan.source),
         metrics,
-        title=f"{Path(plan.source.path).name}: labels and model",
+        title=plan.title or f"{Path(plan.source.path).name}: labels and model",
         choice=done.choice,
         histories=_histories(done),
         command=plan.command,

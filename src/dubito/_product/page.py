@@ -107,8 +107,9 @@ def skills(people: People) -> list[Annotator]:
 
 
 def matrices(people: People, classes: Sequence[str]) -> list[Matrix]:
-    """Matrices of the annotators with most labels."""
-    order = np.argsort(-people.labels, kind="stable").tolist()[:MOST_MATRICES]
+    """Matrices of the annotators with most labels, the best first."""
+    most = np.argsort(-people.labels, kind="stable")[:MOST_MATRICES]
+    order = most[np.argsort(-people.skills[most], kind="stable")].tolist()
     return [
         Matrix(
             people.names[r],

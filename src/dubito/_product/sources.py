@@ -112,11 +112,14 @@ def role(given: str | None, usual: Sequence[str], names: Sequence[str], path: Pa
 def needed(found: str | None, names: Sequence[str], path: Path, what: str) -> str:
     """A role that must be there."""
     if found is None:
+        other = next((d for d in ";\t|" if len(names) == 1 and d in names[0]), "")
         raise DubitoError(
             f"no column for the {what}",
             where=f"{path}, line 1",
             got=", ".join(names[:12]) + (", ..." if len(names) > 12 else ""),
-            remedy=f"pass --{what} NAME",
+            remedy=f"the columns seem to be separated by {other!r}: pass --delimiter"
+            if other
+            else f"pass --{what} NAME",
         )
     return found
 

@@ -85,7 +85,7 @@ def label_quality(path: Path, data: LabelledData, found: Findings) -> Path:
                 ],
             )
         )
-    if data.crowd is None:
+    if data.crowd is None:  # the labels that gold has settled are not in the audit
         for item in np.flatnonzero(found.gold >= 0).tolist():
             was, now = int(data.labels[item]), int(found.gold[item])
             name = str(data.ids[item]) if data.ids is not None else str(item)
