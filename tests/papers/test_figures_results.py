@@ -23,9 +23,24 @@ def histogram(edges, centre, width):
 
 
 def confusion(config):
+    if config.data == "labelme":
+        return people()
     true = skills.group_of(config)
     mixed = 0.9 * true + 0.1 / true.shape[-1]
     return {"true": true.tolist(), "estimated": mixed.tolist()}
+
+
+def people():
+    """Nine annotators of eight classes, from sure to guessing; the last gave too few labels to be judged."""
+    skill = np.linspace(0.95, 0.25, 9)
+    true = [s * np.eye(8) + (1 - s) / 7 * (1 - np.eye(8)) for s in skill]
+    estimated = [0.9 * m + 0.1 / 8 for m in true]
+    labels = [*range(60, 20, -5), 4]
+    return {
+        "true": np.round(true, 4).tolist(),
+        "estimated": np.round(estimated, 4).tolist(),
+        "labels": labels,
+    }
 
 
 def features(config):
@@ -52,7 +67,7 @@ def history(config):
     edges = np.linspace(-0.1, 0.9, 41)
     at = {"ce": 0.85, "smooth": 0.5, "forward": 0.8, "backward": 0.7}.get(config.method, 0.5)
     parts = ("noisy_true", "noisy_given", "clean_true", "max")
-    more = {"confusion": confusion(config)} if config.annotators else {}
+    more = {"confusion": confusion(config)} if config.annotators or config.data == "labelme" else {}
     if "features" in config.record:
         more["features"] = {group: features(config) for group in ("0-1-2", "3-4-5")}
     return {
@@ -114,6 +129,7 @@ FROM_RESULTS = {
     "tanno2019.figure4": None,
     "tanno2019.figure5": None,
     "tanno2019.figure6": None,
+    "tanno2019.figure7": None,
     "tanno2019.figure11": None,
 }
 
@@ -130,7 +146,7 @@ def test_every_panel_of_every_figure_has_something_in_it(name):
     assert all(ax.has_data() for ax in panels), name
     assert drawing.caption.endswith(".")
     legends = drawing.figure.legends or any(ax.get_legend() for ax in panels)
-    assert legends or figures.FIGURES[name] in ("matrices", "projections")
+    assert legends or figures.FIGURES[name] in ("matrices", "projections", "people")
 
 
 def test_every_figure_is_tested_or_drawn_without_results():
@@ -213,3 +229,22 @@ def test_seeds_in_words():
     assert seeds_text([one]) == "one seed"
     assert seeds_text([three, three]) == "mean and standard deviation of 3 seeds"
     assert seeds_text([one, three]) == "mean and standard deviation of 1 to 3 seeds"
+
+
+@pytest.mark.paper("tanno2019 fig. 7")
+def test_skills_of_people_are_ranked_and_the_best_and_worst_are_shown():
+    drawing = figures.picture("tanno2019.figure7", lines("tanno2019.figure7"), size="small")
+    scatter, *matrices = drawing.figure.axes
+    assert "rank correlation 1.00" in scatter.get_title()
+    faint, dark = scatter.collections
+    assert len(faint.get_offsets()) == 1
+    x, y = np.asarray(dark.get_offsets()).T
+    assert x[0] == pytest.approx(0.95, abs=1e-3)
+    assert y == pytest.approx(0.9 * x + 0.1 / 8, abs=1e-3)
+    titles = [
+        ax.get_title().split("annotator ")[1].strip(")") for ax in matrices if "annotator" in ax.get_title()
+    ]
+    assert titles == ["1", "2", "7", "8"]  # the ninth is the worst, but hardly known
+    assert "8 of 9 annotators" in drawing.caption
+    methods = [t.get_text() for t in drawing.figure.axes[-2].get_yticklabels()]
+    assert len(methods) == 8
