@@ -202,8 +202,10 @@ def test_several_annotators_with_missing_masks(tmp_path):
     grey(masks / "bob/b_mask.png", np.ones((2, 3), np.uint8))
     data = mask_folders(images, masks, suffix="_mask", annotators=True)
     assert data.annotators == ("ann", "bob")
-    assert data.labels.shape == (2, 2, 2, 3)
-    assert data.labels[:, :, 0, 0].tolist() == [[0, 1], [-100, 1]]
+    assert data.labels[:, 0, 0].tolist() == [0, 1]  # a tie goes to the lower class
+    assert data.crowd.item.tolist() == [0, 0, 1]
+    assert data.crowd.annotator.tolist() == [0, 1, 1]
+    assert data.crowd.label[:, 0, 0].tolist() == [0, 1, 1]
 
 
 def test_bad_pairs_are_named(pair):

@@ -52,6 +52,17 @@ def fit(
     gold: Annotated[Path | None, typer.Option(help="Checked labels for a run: columns id and gold.")] = None,
     delimiter: Delimiter = None,
     anonymise: Anonymise = False,
+    masks: Annotated[
+        Path | None, typer.Option(help="Folder of masks: DATA is then a folder of images, matched by name.")
+    ] = None,
+    values: Annotated[
+        str | None, typer.Option(help="Pixel value of each class in the masks: 0,255 or #000000,#ff0000.")
+    ] = None,
+    void: Annotated[str, typer.Option(help="Pixel value to be left out of the masks, or none.")] = "255",
+    suffix: Annotated[str, typer.Option(help="What a mask's name has after its image's, as _mask.")] = "",
+    several: Annotated[
+        bool, typer.Option("--several", help="Masks lie in one folder per annotator.")
+    ] = False,
 ) -> None:
     """Train on labels that may be wrong: a model, predictions, the quality of every label, a report.
 
@@ -62,7 +73,7 @@ def fit(
 
     is_run = (data / "config.json").is_file()
     if out is None and not is_run:
-        raise DubitoError("where should the run go?", remedy="give a folder: --out RUN")
+        raise DubitoError("no folder for the run", remedy="name one: --out RUN")
     job = FitJob(
         data,
         data if out is None else out,
@@ -82,16 +93,29 @@ def fit(
         gold=gold,
         anonymise=anonymise,
         command=_command(),
-        options={"delimiter": delimiter},
+        masks=masks,
+        options={"delimiter": delimiter} if masks is None else _pixels(values, void, suffix, several),
     )
     with _resumable():
         typer.echo(f"report: {run(job, typer.echo)}")
 
 
+def _pixels(values: str | None, void: str, suffix: str, several: bool) -> dict[str, object]:
+    """Options of `dubito.data.mask_folders`."""
+    return {
+        "values": None if values is None else tuple(v.strip() for v in values.split(",")),
+        "void": None if void == "none" else void,
+        "suffix": suffix,
+        "annotators": several,
+    }
+
+
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     data: Annotated[Path, typer.Argument(help="New items, in the form that the run was trained on.")],
-    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
+    out: Annotated[Path, typer.Option(help="CSV file to write; for masks a folder.")] = Path(
+        "predictions.csv"
+    ),
     images: Images = None,
     device: Device = "auto",
 ) -> None:

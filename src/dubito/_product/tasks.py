@@ -22,9 +22,10 @@ from ..errors import DubitoError
 
 Say = Callable[[str], None]
 
-# name -> module. "classes": one class per item, from one label or from several annotators.
+# name -> module. "classes": one class per item, from one label or from several annotators; "pixels": masks.
 TASKS = {
     "classes": "dubito._product.classify",
+    "pixels": "dubito.segmentation.command",
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from .._files import cannot_write, replace_file
 from ..errors import DubitoError
 from .charts import heat_map, line_charts, reliability_chart, short
-from .data import Annotator, Bin, Check, Curve, Fact, Matrix, ReportData, Suspicion, plain
+from .data import Annotator, Bin, Check, Curve, Fact, Matrix, Picture, ReportData, Suspicion, plain
 from .pictures import data_uri
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Curve",
     "Fact",
     "Matrix",
+    "Picture",
     "ReportData",
     "Suspicion",
     "render",
@@ -102,6 +103,9 @@ def render(content: ReportData, *, anonymise: bool = False, most: int = 200) -> 
         else heat_map(content.transition, content.transition.title),
         people=[heat_map(m, str(m.title)) for m in content.annotator_matrices[:MOST_MATRICES]],
         charts=line_charts(content.curves),
+        pictures=[
+            (p.title, p.caption, data_uri(p.thumbnail, f"picture {p.title}")) for p in content.pictures
+        ],
         reliability=reliability_chart(content.reliability),
         has_annotators=any(s.annotator is not None for s in content.suspicions[:most]),
         has_ask=any(s.ask is not None for s in content.suspicions[:most]),

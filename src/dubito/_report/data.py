@@ -80,6 +80,15 @@ class Suspicion:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A picture with its caption; `thumbnail` as in `Suspicion`."""
+
+    title: Any
+    caption: str
+    thumbnail: Any
+
+
+@dataclass(frozen=True)
 class Check:
     """One line of a relabel plan: labels checked, errors found, error rate left."""
 
@@ -105,6 +114,7 @@ class ReportData:
         annotator_matrices: their confusion matrices.
         suspicions: the most suspicious labels, the worst first.
         plan: what checking labels brings.
+        pictures: examples, with a caption each.
         choice: why this method was chosen, one paragraph each.
         notes: what to keep in mind.
         command: what was typed to make it.
@@ -123,6 +133,7 @@ class ReportData:
     annotator_matrices: Sequence[Matrix] = ()
     suspicions: Sequence[Suspicion] = ()
     plan: Sequence[Check] = ()
+    pictures: Sequence[Picture] = ()
     choice: Sequence[str] = ()
     notes: Sequence[str] = ()
     command: str = ""

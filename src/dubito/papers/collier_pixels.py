@@ -37,22 +37,24 @@ _DEEPLAB: dict[str, Any] = {
 _SMALL: dict[str, Any] = {
     **_DEEPLAB,
     "pretrained": False,
-    "schedule": "step",
-    "milestones": (0.6, 0.85),
-    "weight_decay": 5e-4,
+    "optimizer": "adam",
+    "lr": 2e-3,
+    "weight_decay": 1e-4,
+    "schedule": "poly",
+    "batch": 16,
 }
 BASES: dict[str, dict[str, Any]] = {
     # Silent: augmentation and crops; DeepLab's own.
-    "cityscapes": {**_DEEPLAB, "augment": "scale-crop769-flip"},
-    "voc": {**_DEEPLAB, "augment": "scale-crop513-flip", "labels": "train_aug"},
+    "cityscapes": {**_DEEPLAB, "augment": "scale-crop769-flip", "validation": 500},
+    "voc": {**_DEEPLAB, "augment": "scale-crop513-flip", "labels": "train_aug", "validation": 1_449},
     # From scratch, with the exact integral in place of samples.
     "camvid": {
-        **_SMALL, "network": "encoder-decoder", "network_options": (), "lr": 0.02, "batch": 8, "steps": 4_000,
-        "augment": "scale-crop-flip",
+        **_SMALL, "network": "encoder-decoder", "network_options": (), "steps": 900, "validation": 101,
+        "augment": "scale-crop160x208-flip",
     },
     "shapes": {
-        **_SMALL, "network": "encoder-decoder-small", "network_options": (("stride", 2),), "lr": 0.05, "batch": 16,
-        "steps": 600, "augment": "scale-crop-flip",
+        **_SMALL, "network": "encoder-decoder-small", "network_options": (("stride", 2),), "steps": 400,
+        "validation": 60, "augment": "scale-crop-flip",
     },
 }  # fmt: skip
 

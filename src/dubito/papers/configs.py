@@ -85,7 +85,7 @@ class Config:
     batch: int = 128  # 0: full batch
     epochs: int = 0  # exactly one of epochs and steps is given
     steps: int = 0
-    schedule: str = "constant"  # "constant" or "step"
+    schedule: str = "constant"  # "constant", "step" or "poly" (falls to 0 with the power .9)
     milestones: tuple[float, ...] = ()  # shares of the whole length at which the rate drops
     gamma: float = 0.1  # by this factor
 

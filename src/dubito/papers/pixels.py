@@ -73,8 +73,13 @@ def augmentations() -> dict[str, Callable[..., Any]]:
     """Names of augmentations that move masks with their images."""
     from ..segmentation.augment import scale_crop_flip
 
-    sizes = {"513": (513, 513), "769": (769, 769), "": None}
-    return {f"scale-crop{name}-flip": partial(scale_crop_flip, crop=size) for name, size in sizes.items()}
+    mild = (0.75, 1.5)
+    return {
+        "scale-crop513-flip": partial(scale_crop_flip, crop=(513, 513)),
+        "scale-crop769-flip": partial(scale_crop_flip, crop=(769, 769)),
+        "scale-crop160x208-flip": partial(scale_crop_flip, crop=(160, 208), scales=mild),
+        "scale-crop-flip": partial(scale_crop_flip, scales=mild),
+    }
 
 
 def scored(config: Config, model: Model, valid: LabelledData | None, test: LabelledData) -> dict[str, float]:

@@ -268,6 +268,8 @@ def schedule(config: Config, steps: int) -> Callable[[int, int], float] | None:
     """The factor on the learning rate, None for a constant rate."""
     if config.schedule == "constant":
         return None
+    if config.schedule == "poly":
+        return optim.polynomial
     at = tuple(round(share * steps) for share in config.milestones)
     return partial(optim.milestones, at=at, factor=config.gamma)
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._report.pictures import png
 from .._tensors import at_least_float32
 from ..errors import DubitoError
 from ..evaluate import _judging
@@ -101,15 +102,21 @@ def variance_maps(model: SegmentationModel, images: Tensor, *, samples: int = 51
 
 
 def encode(picture: Array, *, quality: int | None = None) -> str:
-    """A picture (H, W, 3) or numbers (H, W) of bytes as base64 text: PNG, or JPEG of a quality."""
-    from PIL import Image
+    """A picture (H, W, 3) or numbers (H, W) of bytes as base64 text: PNG, or with Pillow JPEG of a quality."""
+    pixels = np.ascontiguousarray(picture, dtype=np.uint8)
+    data = None if quality is None else _jpeg(pixels, quality)
+    data = png(pixels if pixels.ndim == 3 else pixels[..., None]) if data is None else data
+    return base64.b64encode(data).decode("ascii")
 
+
+def _jpeg(pixels: Array, quality: int) -> bytes | None:
+    try:
+        from PIL import Image
+    except ImportError:
+        return None
     file = io.BytesIO()
-    options: dict[str, Any] = (
-        {"format": "PNG", "optimize": True} if quality is None else {"format": "JPEG", "quality": quality}
-    )
-    Image.fromarray(np.ascontiguousarray(picture, dtype=np.uint8)).save(file, **options)
-    return base64.b64encode(file.getvalue()).decode("ascii")
+    Image.fromarray(pixels).save(file, format="JPEG", quality=quality)
+    return file.getvalue()
 
 
 def decode(text: str) -> Array:

@@ -1,0 +1,182 @@
+"""What a run on pixels leaves to read: maps, a table of images, scores, examples and the report."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._files import replace_file
+from .._product.page import curves
+from .._product.tasks import FitJob, Say
+from .._product.writing import write_csv, write_json
+from .._report import Annotator, Fact, Matrix, Picture, ReportData, report
+from .._versions import versions
+from ..data import LabelledData
+from ..metrics import confusion_counts, mean_iou
+from ..train import Run
+from . import outputs, pictures
+from .command import Setting
+from .scores import SegmentationScores
+
+SHOWN = 6  # examples on the page
+NAMES = {
+    "mean_iou": "mean IoU",
+    "boundary_iou": "boundary IoU",
+    "accuracy": "accuracy of pixels",
+    "log_likelihood": "log-likelihood per pixel",
+    "ece": "calibration error",
+}
+
+
+def write(
+    job: FitJob,
+    data: LabelledData,
+    setting: Setting,
+    method: str,
+    why: Sequence[str],
+    run: Run,
+    scores: SegmentationScores,
+    held: Set[str],
+    say: Say,
+) -> Path:
+    """All files of a finished run; returns the path of the report."""
+    say("writing masks and maps")
+    rows, examples = _maps(job.out, data, run.model, held)
+    write_csv(job.out / "images.csv", ["id", "part", "iou", "log_likelihood", "uncertainty"], rows)
+    found = scores.results()
+    values, present = scores.class_iou()
+    per_class = {c: float(v) for c, v, there in zip(setting.classes, values, present) if there}
+    write_json(job.out / "metrics.json", {"method": method, "why": list(why), **found, "iou": per_class})
+    chosen = _best_and_worst(examples)
+    _grid(job.out / "examples.png", chosen, setting.classes)
+    worst = sorted((row for row in rows if row[2] is not None), key=lambda row: row[2])[:10]
+    content = ReportData(
+        f"{data.name}: masks and model",
+        summary=[
+            f"Mean IoU {found['mean_iou']:.3f} on {len(held):,} held-out images by {method}; "
+            f"{100 * found['accuracy']:.1f} % of their labelled pixels are predicted as they were drawn.",
+            f"At borders the IoU is {found['boundary_iou']:.3f}.",
+            "The masks that disagree most with the model: "
+            + ", ".join(str(row[0]) for row in worst[:3])
+            + ".",
+        ],
+        facts=_facts(data, setting),
+        metrics=[Fact(NAMES[k], v) for k, v in found.items() if k in NAMES]
+        + [Fact(f"IoU of {c}", v) for c, v in per_class.items()],
+        curves=curves({"network": run.history}),
+        annotators=_skills(run.model.channel, data),
+        annotator_matrices=_matrices(run.model.channel, data, setting.classes),
+        choice=list(why),
+        pictures=[_picture(e, setting.classes) for e in chosen],
+        command=job.command,
+        versions=versions(),
+    )
+    path = report(content, job.out / "report.html", anonymise=job.anonymise)
+    for line in content.summary:
+        say(str(line))
+    return path
+
+
+def _maps(
+    out: Path, data: LabelledData, model: Any, held: Set[str]
+) -> tuple[list[list[Any]], list[dict[str, Any]]]:
+    """Masks and maps of every image; a row of the table and, of held-out ones, what a picture needs."""
+    rows, examples = [], []
+    files: Any = data.inputs
+    for found in outputs.judge(model, data):
+        name = str((data.ids or ())[found.row])
+        outputs.write(out, name, found, model.num_classes)
+        h, w = found.log_p.shape[:2]
+        given = data.labels[found.row, :h, :w].long()
+        guess = found.log_p.argmax(-1)
+        kept = given >= 0
+        counts = confusion_counts(guess, given, model.num_classes)
+        iou = mean_iou(counts) if bool(kept.any()) else None
+        picked = found.log_p.gather(-1, given.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        likelihood = float(picked[kept].mean()) if bool(kept.any()) else None
+        part = "held out" if name in held else "learned from"
+        rows.append([name, part, iou, likelihood, float(found.entropy.mean())])
+        if name in held and iou is not None:
+            image = pictures.photo(files.image(found.row))
+            examples.append({"name": name, "iou": iou, "image": image, "given": given, "guess": guess,
+                             "entropy": found.entropy, "deviation": found.deviation})  # fmt: skip
+    return rows, examples
+
+
+def _best_and_worst(examples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    ranked = sorted(examples, key=lambda e: -e["iou"])
+    half = SHOWN // 2
+    return ranked if len(ranked) <= SHOWN else ranked[:half] + ranked[-half:]
+
+
+def _panels(example: dict[str, Any], count: int) -> list[Any]:
+    panels = [example["image"], pictures.coloured(example["given"], count)]
+    panels += [pictures.coloured(example["guess"], count), pictures.heat(example["entropy"], 1.0)]
+    if example["deviation"] is not None:
+        panels.append(pictures.heat(example["deviation"], 1.0))
+    return panels
+
+
+def _grid(path: Path, chosen: Sequence[dict[str, Any]], classes: Sequence[str]) -> None:
+    columns = ["image", "mask", "prediction", "entropy", "deviation"]
+    figure = pictures.grid(
+        [_panels(e, len(classes)) for e in chosen],
+        columns=columns,
+        row_names=[f"IoU {e['iou']:.2f}" for e in chosen],
+        legend=[*zip(classes, pictures.class_colours(len(classes)).tolist())],
+    )
+    file = io.BytesIO()
+    figure.savefig(file, format="png", metadata={"Software": None})
+    replace_file(path, file.getvalue())
+
+
+def _picture(example: dict[str, Any], classes: Sequence[str]) -> Picture:
+    panels = _panels(example, len(classes))
+    last = ", how much the prediction varies" if len(panels) > 4 else ""
+    caption = f"IoU {example['iou']:.3f}. Image, mask as drawn, prediction, entropy{last}."
+    return Picture(example["name"], caption, outputs.strip(panels))
+
+
+def _facts(data: LabelledData, setting: Setting) -> list[Fact]:
+    labelled = float((data.labels >= 0).double().mean())
+    facts = [
+        Fact("images", len(data)),
+        Fact("classes", len(setting.classes)),
+        Fact("network", setting.network),
+    ]
+    facts.append(Fact("share of pixels with a label", round(labelled, 4)))
+    if data.crowd is not None:
+        facts.append(Fact("masks", len(data.crowd.item), note=f"by {len(data.annotators)} annotators"))
+    return facts
+
+
+def _confusions(channel: Any, data: LabelledData) -> Tensor | None:
+    if data.crowd is None or not getattr(channel, "per_annotator", False):
+        return None
+    with torch.no_grad():
+        found: Tensor = channel.log_matrices().exp().cpu()
+    return found
+
+
+def _skills(channel: Any, data: LabelledData) -> list[Annotator]:
+    A = _confusions(channel, data)
+    if A is None or data.crowd is None:
+        return []
+    drawn = torch.bincount(data.crowd.annotator, minlength=len(A))
+    skill = A.diagonal(dim1=-2, dim2=-1).mean(-1)
+    return [Annotator(name, int(n), float(s)) for name, n, s in zip(data.annotators, drawn, skill)]
+
+
+def _matrices(channel: Any, data: LabelledData, classes: Sequence[str]) -> list[Matrix]:
+    A = _confusions(channel, data)
+    if A is None:
+        return []
+    return [
+        Matrix(name, classes, classes, matrix.tolist(), annotator=name)
+        for name, matrix in zip(data.annotators, A)
+    ]

@@ -1,0 +1,138 @@
+"""Predicted masks and maps of uncertainty as files, at the size of the images they belong to."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .._files import replace_file
+from ..data import LabelledData
+from ..data._masks import PixelFiles
+from ..errors import DubitoError
+from ..evaluate import _judging
+from .model import SegmentationModel
+from .pictures import Array, class_colours, variance_maps
+
+_MOST = 1 << 28  # pixels x classes of one image
+
+
+class Judged(NamedTuple):
+    """What a model says of one image, at the size of its file.
+
+    Shapes: mask (H, W); entropy (H, W) as a share of log K; deviation (H, W), the root of the summed variances of
+    the classes' probabilities, None for a model without noise; log_p (h, w, K) at the size that the network saw.
+    """
+
+    row: int
+    mask: Tensor
+    entropy: Tensor
+    deviation: Tensor | None
+    log_p: Tensor
+
+
+@torch.no_grad()
+def judge(model: SegmentationModel, data: LabelledData) -> Iterator[Judged]:
+    """Every image of a set of files, one at a time and without the canvas around it, in evaluation mode."""
+    files, device = data.inputs, next(model.parameters()).device
+    if not isinstance(files, PixelFiles):
+        raise DubitoError("this set is not made of files", where=data.name)
+    rows = range(len(data)) if data.rows is None else data.rows.tolist()
+    sizes = data.extra.get("original", data.extra["extent"])
+    place = data.to("cpu")
+    for position, row in enumerate(rows):
+        x = place.normalise(files.image(row).unsqueeze(0)).to(device)
+        _bounded(x, model.num_classes, files.paths[row])
+        with _judging(model):
+            log_p = model(x)[0].float()
+        variance = variance_maps(model, x, samples=256)
+        height, width = sizes[position].tolist()
+        p = _resized(log_p.exp(), (height, width))
+        entropy = torch.special.entr(p).sum(-1) / math.log(max(2, model.num_classes))
+        spread = None if variance is None else _resized(variance[0].sum(-1, keepdim=True), (height, width))
+        yield Judged(
+            position,
+            p.argmax(-1).cpu(),
+            entropy.clamp(0, 1).cpu(),
+            None if spread is None else spread[..., 0].clamp(min=0).sqrt().cpu(),
+            log_p.cpu(),
+        )
+
+
+def _bounded(x: Tensor, classes: int, path: str) -> None:
+    if x.shape[-1] * x.shape[-2] * classes > _MOST:
+        raise DubitoError(
+            "an image is too large to be judged at once", where=path, got=f"{x.shape[-2]} x {x.shape[-1]} pixels",
+            remedy="train with --size, which scales images",
+        )  # fmt: skip
+
+
+def _resized(values: Tensor, size: tuple[int, int]) -> Tensor:
+    """(h, w, C) -> (H, W, C), bilinear."""
+    if tuple(values.shape[:2]) == size:
+        return values
+    maps = values.movedim(-1, 0).unsqueeze(0)
+    return F.interpolate(maps, size=size, mode="bilinear", align_corners=False)[0].movedim(0, -1)
+
+
+def write(folder: Path, name: str, found: Judged, num_classes: int) -> list[Path]:
+    """Write ``masks/NAME.png``, ``uncertainty/NAME.png`` and, with noise, ``variance/NAME.png``.
+
+    Masks are palette files whose numbers are the classes. Maps are grey: entropy as a share of log K in 255 steps,
+    and the deviation (at most 1) likewise.
+    """
+    parts = {"masks": _palette(found.mask, num_classes), "uncertainty": _grey(found.entropy)}
+    if found.deviation is not None:
+        parts["variance"] = _grey(found.deviation)
+    paths = []
+    for kind, data in parts.items():
+        path = folder / kind / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data)
+        paths.append(path)
+    return paths
+
+
+def _palette(mask: Tensor, num_classes: int) -> bytes:
+    from PIL import Image
+
+    numbers = mask.numpy()
+    if num_classes > 256:
+        return _png(Image.fromarray(numbers.astype(np.uint16)))
+    image = Image.fromarray(numbers.astype(np.uint8))
+    image.putpalette(class_colours(num_classes).flatten().tolist())
+    return _png(image)
+
+
+def _grey(values: Tensor) -> bytes:
+    from PIL import Image
+
+    return _png(Image.fromarray((values.clamp(0, 1) * 255).round().to(torch.uint8).numpy()))
+
+
+def _png(image: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format="PNG")
+    return file.getvalue()
+
+
+def strip(panels: Sequence[Array], height: int = 180) -> bytes:
+    """Pictures side by side at one height, as a JPEG for a page."""
+    from PIL import Image
+
+    made = []
+    for panel in panels:
+        width = max(1, round(panel.shape[1] * height / panel.shape[0]))
+        smooth = Image.Resampling.BILINEAR if panel.shape[0] > height else Image.Resampling.NEAREST
+        made.append(np.array(Image.fromarray(panel).resize((width, height), smooth)))
+        made.append(np.full((height, 4, 3), 255, np.uint8))
+    file = io.BytesIO()
+    Image.fromarray(np.concatenate(made[:-1], 1)).save(file, format="JPEG", quality=85)
+    return file.getvalue()

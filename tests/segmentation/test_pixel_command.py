@@ -1,0 +1,162 @@
+"""`dubito fit --masks` and `dubito predict` on folders: files, sizes, a report, refusals."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from dubito import DubitoError
+from dubito._product.tasks import FitJob, PredictJob
+from dubito.cli import app
+from dubito.data import read_mask
+from dubito.segmentation import command
+from dubito.segmentation.shapes import CLASSES, shapes
+
+
+def silent(line):
+    pass
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Six scenes and their masks; two more scenes of another size."""
+    root = tmp_path_factory.mktemp("user")
+    for name, data in (
+        ("photos", shapes(6, size=(16, 20))),
+        ("new", shapes(2, size=(18, 27), purpose="new")),
+    ):
+        (root / name).mkdir()
+        for i in range(len(data)):
+            Image.fromarray(data.inputs[i].permute(1, 2, 0).numpy()).save(root / name / f"s{i}.png")
+    (root / "masks").mkdir()
+    masks = shapes(6, size=(16, 20)).labels.numpy().astype(np.uint8)
+    masks[:, 0] = 255
+    for i in range(6):
+        Image.fromarray(masks[i]).save(root / "masks" / f"s{i}.png")
+    (root / "masks" / "classes.txt").write_text("\n".join(CLASSES))
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(folders):
+    """A run by the command line, with one step per epoch."""
+    out = folders / "run"
+    options = ["--method", "het:temperature=0.5", "--epochs", "2", "--device", "cpu"]
+    result = CliRunner().invoke(
+        app, ["fit", str(folders / "photos"), "--masks", str(folders / "masks"), "--out", str(out), *options]
+    )
+    assert result.exit_code == 0, result.output
+    assert "report.html" in result.output
+    return out
+
+
+def test_fit_leaves_masks_maps_scores_and_a_report(run):
+    for kind in ("masks", "uncertainty", "variance"):
+        files = sorted((run / kind).iterdir())
+        assert [f.name for f in files] == [f"s{i}.png" for i in range(6)]
+        assert {Image.open(f).size for f in files} == {(20, 16)}
+    assert read_mask(run / "masks/s0.png").max() <= 3
+    found = json.loads((run / "metrics.json").read_text())
+    assert 0 <= found["mean_iou"] <= 1
+    assert set(found["iou"]) <= set(CLASSES)
+    table = (run / "images.csv").read_text().splitlines()
+    assert table[0] == "id,part,iou,log_likelihood,uncertainty"
+    assert sum("held out" in line for line in table) == 1
+    page = (run / "report.html").read_text()
+    assert 'id="pictures"' in page
+    assert "data:image/jpeg;base64," in page
+    assert (run / "examples.png").stat().st_size > 1000
+
+
+def test_predict_writes_masks_at_the_size_of_the_images(run, folders):
+    out = folders / "found"
+    result = CliRunner().invoke(app, ["predict", str(run), str(folders / "new"), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert {Image.open(f).size for f in (out / "masks").iterdir()} == {(27, 18)}
+    assert len((out / "images.csv").read_text().splitlines()) == 3
+    model, setting, method = command.load(run)
+    assert method == "het:temperature=0.5"
+    assert setting.classes == CLASSES
+    image = torch.from_numpy(np.array(Image.open(folders / "new/s1.png"))).permute(2, 0, 1)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    x = (image / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+    with torch.no_grad():
+        log_p = model(x.unsqueeze(0))[0]
+    assert (read_mask(out / "masks/s1.png") == log_p.argmax(-1).numpy()).all()
+    entropy = -(log_p.exp() * log_p).sum(-1) / np.log(4)
+    grey = np.array(Image.open(out / "uncertainty/s1.png"))
+    assert np.abs(grey - 255 * entropy.numpy()).max() <= 0.51
+
+
+def test_a_finished_run_is_taken_up_and_another_configuration_refused(run, folders):
+    job = FitJob(folders / "photos", run, masks=folders / "masks", method="het:temperature=0.5", epochs=2,
+                 device="cpu", options={"void": "255"})  # fmt: skip
+    before = (run / "metrics.json").read_bytes()
+    command.fit(job, silent)
+    assert (run / "metrics.json").read_bytes() == before
+    other = FitJob(folders / "photos", run, masks=folders / "masks", method="ce", epochs=2, device="cpu")
+    with pytest.raises(DubitoError, match="method"):
+        command.fit(other, silent)
+
+
+def test_scaled_images_come_back_at_their_own_size(folders):
+    out = folders / "scaled"
+    job = FitJob(
+        folders / "photos", out, masks=folders / "masks", method="ce", epochs=1, size=12, device="cpu"
+    )
+    command.fit(job, silent)
+    found = command.predict(PredictJob(out, folders / "new", folders / "scaled-found.csv"), silent)
+    assert found == folders / "scaled-found"
+    assert {Image.open(f).size for f in (found / "masks").iterdir()} == {(27, 18)}
+    assert not (found / "variance").exists()
+
+
+def test_several_annotators(folders, tmp_path):
+    for person, wrong in (("ann", 0), ("bob", 1)):
+        (tmp_path / "masks" / person).mkdir(parents=True)
+        for i in range(6):
+            if (person, i) != ("bob", 3):
+                mask = read_mask(folders / f"masks/s{i}.png").astype(np.uint8)
+                Image.fromarray(np.where(mask == wrong * 2, 3, mask)).save(
+                    tmp_path / "masks" / person / f"s{i}.png"
+                )
+    job = FitJob(
+        folders / "photos", tmp_path / "run", masks=tmp_path / "masks", epochs=1, device="cpu",
+        options={"annotators": True, "classes": CLASSES},
+    )  # fmt: skip
+    said = []
+    command.fit(job, said.append)
+    assert any(line.startswith("trace") for line in said)
+    page = (tmp_path / "run/report.html").read_text()
+    assert "ann" in page
+    assert "bob" in page
+    model, setting, _ = command.load(tmp_path / "run")
+    assert setting.annotators == 2
+    assert model.channel.log_matrices().shape == (2, 4, 4)
+
+
+def test_refusals(folders, tmp_path):
+    masks = tmp_path / "one"
+    masks.mkdir()
+    for i in range(6):
+        Image.fromarray(np.where(np.eye(16, 20) > 0, 255, 0).astype(np.uint8)).save(masks / f"s{i}.png")
+    with pytest.raises(DubitoError, match="--values 0,255"):
+        command.fit(FitJob(folders / "photos", tmp_path / "run", masks=masks), silent)
+    with pytest.raises(DubitoError, match=r"an order of its own|does not learn from pixels"):
+        command.fit(
+            FitJob(
+                folders / "photos", tmp_path / "run2", masks=folders / "masks", method="coteaching:rate=0.2"
+            ),
+            silent,
+        )
+    few = tmp_path / "few"
+    few.mkdir()
+    for i in range(2):
+        Image.fromarray((np.eye(18, 27) > 0).astype(np.uint8)).save(few / f"s{i}.png")
+    with pytest.raises(DubitoError, match="at least 4"):
+        command.fit(FitJob(folders / "new", tmp_path / "run3", masks=few), silent)
