@@ -72,7 +72,8 @@ def draw_heads() -> None:
         xy = u.softmax(-1) @ corners
         place.plot(*corners[[0, 1, 2, 0]].T, color=GREY, linewidth=1)
         place.scatter(*xy.T, s=9 if latent.scale is not None else 60, color=colour, alpha=0.6, linewidths=0)
-        place.set(title=name, aspect="equal")
+        place.set(aspect="equal")
+        place.set_title(name, pad=14)
         place.set_axis_off()
         for corner, text, lift in zip(corners, ("cat", "dog", "bird"), (-0.1, -0.1, 0.04)):
             place.text(corner[0], corner[1] + lift, text, ha="center")

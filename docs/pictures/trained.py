@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from style import COLOURS, GREY, heat, panels, save
-from torch import nn
 
 import dubito
 from dubito import channels, crowd, estimate, heads, metrics, noise, penalties, procedures
@@ -39,11 +38,19 @@ def draw_procedures() -> None:
     kinds = {
         "plain": procedures.Plain,
         "co-teaching": partial(procedures.CoTeaching, rate=0.45, ramp=10),
-        "self-paced": partial(procedures.SelfPaced, rate=0.45, lambda2=0.5, burn_in=2),
+        "self-paced": partial(procedures.SelfPaced, rate=0.45, lambda2=1.0, burn_in=5),
     }
     figure, axes = panels(1, 3.0, 5.4)
     for name, procedure in kinds.items():
-        run = dubito.fit(network(256), train, valid=test, procedure=procedure, epochs=60, progress=False)
+        run = dubito.fit(
+            network(512),
+            train,
+            valid=test,
+            procedure=procedure,
+            optimizer=partial(dubito.optim.adam, lr=3e-3),
+            epochs=60,
+            progress=False,
+        )
         axes.plot(
             [r["epoch"] for r in run.history], [100 * r["valid_accuracy"] for r in run.history], label=name
         )
@@ -53,11 +60,11 @@ def draw_procedures() -> None:
 
 
 def draw_metrics() -> None:
-    """Two models of equal accuracy, one too sure of itself."""
+    """Trained on noisy labels, a network is calibrated to them: it doubts what is true."""
     train, test = digits(noise.flip_to_other(10, 0.3))
     figure, axes = panels(1, 3.2, 4.2)
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
-    for name, epochs in (("5 epochs", 5), ("200 epochs", 200)):
+    for name, epochs in (("10 epochs", 10), ("200 epochs", 200)):
         run = dubito.fit(network(256), train, epochs=epochs, progress=False)
         p = predict(run.model, test).log_p.exp()
         curve = metrics.reliability_curve(p, test.labels, bins=10)
@@ -78,18 +85,11 @@ def draw_metrics() -> None:
 def blobs(seed: int = 0) -> tuple[LabelledData, Any]:
     """Three clouds labelled by four annotators of different skill, one label per item."""
     g = torch.Generator().manual_seed(seed)
-    y = torch.randint(3, (3000,), generator=g)
-    x = 1.5 * torch.eye(3)[y] @ torch.tensor([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]]) + 0.5 * torch.randn(
-        3000, 2, generator=g
-    )
-    A = torch.stack(
-        [noise.flip_to_other(3, r) for r in (0.05, 0.3)] + [noise.pair_flip(3, r) for r in (0.3, 0.45)]
-    )
-    triplets = noise.simulate(y, A, g, labels_per_item=1)
-    data = LabelledData(
-        x, y, crowd=Triplets(*triplets), annotators=("0", "1", "2", "3"), classes=("0", "1", "2")
-    )
-    return data, A
+    y = torch.randint(3, (600,), generator=g)
+    centres = 1.5 * torch.tensor([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]])
+    x = centres[y] + 0.9 * torch.randn(600, 2, generator=g)
+    A = torch.stack([noise.pair_flip(3, rate) for rate in (0.2, 0.4, 0.45, 0.3)])
+    return LabelledData(x, y, crowd=Triplets(*noise.simulate(y, A, g, labels_per_item=1))), A
 
 
 def draw_penalties() -> None:
@@ -97,15 +97,16 @@ def draw_penalties() -> None:
     data, A = blobs()
     figure, axes = panels(3, 2.7, 2.5)
     heat(axes[0], A.mean(0).numpy(), "truth (mean)")
-    for place, weight in zip(axes[1:], (0.0, 0.01)):
-        body = dubito.backbones.MLP(2, (32,), generator=torch.Generator().manual_seed(0))
+    for place, weight in zip(axes[1:], (0.0, 0.1)):
+        body = dubito.backbones.MLP(2, (64,), generator=torch.Generator().manual_seed(0))
         channel = channels.AnnotatorConfusion(4, 3)
-        model = dubito.Model(body, heads.Point(32, 3), channel=channel)
+        model = dubito.Model(body, heads.Point(64, 3), channel=channel)
         penalty = partial(penalties.trace, weight=weight)
-        dubito.fit(model, data, penalty=penalty, epochs=60, progress=False)
+        fast = partial(dubito.optim.adam, lr=0.01)
+        dubito.fit(model, data, penalty=penalty, optimizer=fast, epochs=60, progress=False)
         found = channel.matrices().detach()
         error = metrics.confusion_error(A, found)
-        heat(place, found.mean(0).numpy(), f"trace weight {weight:g}\nerror {error:.3f}")
+        heat(place, found.mean(0).numpy(), f"weight {weight:g}, error {error:.3f}")
     save(figure, "penalties")
 
 
@@ -147,7 +148,7 @@ def draw_crowd() -> None:
         axes.plot(true, place, "x", color=COLOURS[1], markersize=9, label="truth" if not place else None)
     axes.set(yticks=range(len(rows)), yticklabels=[f"annotator {p.name}" for p in rows], xlabel="skill")
     axes.invert_yaxis()
-    axes.legend(fontsize=8, loc="lower left")
+    axes.legend(fontsize=8, loc="upper left")
     save(figure, "crowd")
 
 

@@ -47,17 +47,17 @@ def test_pandas_table(example):
 
 @pytest.mark.nightly
 def test_timm(example):
-    assert example("timm_finetune", "timm").main() > 0.8
+    assert example("timm_finetune", "timm").main() > 0.6
 
 
 @pytest.mark.nightly
 def test_hugging_face(example):
-    assert example("hugging_face_trainer", "transformers").main() > 0.85
+    assert example("hugging_face_trainer", "transformers").main() > 0.7
 
 
 @pytest.mark.nightly
 def test_lightning(example):
-    assert example("lightning_module", "lightning").main() > 0.9
+    assert example("lightning_module", "lightning").main() > 0.85
 
 
 def test_every_example_is_tested_and_shown():
