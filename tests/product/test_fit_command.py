@@ -1,0 +1,156 @@
+"""`dubito fit` as a user types it: tables in, a folder with everything out, and the same command goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from product_tables import FAST, NAMES, blobs, dubito, read, single_table, write
+from sklearn.metrics import average_precision_score
+
+from dubito._product import training
+from dubito.checkpoint import load_latest
+from dubito.data import read_npz
+
+
+def test_it_says_what_it_understood_before_training(table, tmp_path):
+    said = dubito("fit", table, "--out", tmp_path / "run", "--method", "ce", *FAST)
+    lines = said.splitlines()
+    assert "  items: 180" in lines
+    assert "  inputs: 2 numbers each: width, height" in lines
+    assert "  labels from: label = label, id = name" in lines
+    assert any(line.startswith("  classes: 3 (ant, bee, cat)") for line in lines)
+    assert any(line.startswith("  not used: note") for line in lines)
+    assert any(line.startswith("  balance: ant") for line in lines)
+    assert lines.index("  items: 180") < next(i for i, line in enumerate(lines) if "fold 1 of 2" in line)
+    assert lines[-1] == f"report: {tmp_path / 'run' / 'report.html'}"
+
+
+def test_everything_is_written(trained, three):
+    predictions = read(trained / "predictions.csv")
+    assert [p["id"] for p in predictions[:2]] == ["row 0", "row 1"]
+    assert list(predictions[0]) == ["id", "predicted", "probability", "p_ant", "p_bee", "p_cat"]
+    sums = [sum(float(p[f"p_{n}"]) for n in NAMES) for p in predictions]
+    assert np.allclose(sums, 1, atol=1e-4)
+    right = np.mean([p["predicted"] == NAMES[t] for p, t in zip(predictions, three.true)])
+    assert right > 0.93
+    quality = read(trained / "label_quality.csv")
+    wrong = three.given != three.true
+    assert [q["given"] for q in quality] == NAMES[three.given].tolist()
+    assert average_precision_score(wrong, [float(q["p_wrong"]) for q in quality]) > 0.9
+    T = read(trained / "transition.csv")
+    rows = {n: sum(float(t["probability"]) for t in T if t["true"] == n) for n in NAMES}
+    assert np.allclose(list(rows.values()), 1, atol=1e-4)
+    assert all(float(t["low"]) <= float(t["probability"]) <= float(t["high"]) for t in T)
+    metrics = json.loads((trained / "metrics.json").read_text())
+    assert metrics["noise_rate"]["low"] <= wrong.mean() <= metrics["noise_rate"]["high"] + 0.05
+    assert (
+        metrics["noisy_accuracy"]["low"]
+        < metrics["noisy_accuracy"]["value"]
+        < metrics["noisy_accuracy"]["high"]
+    )
+    page = (trained / "report.html").read_text(encoding="utf-8")
+    for part in ("Data and noise", "Why this method", "Reliability diagram", "Training", "Suspicious labels"):
+        assert part in page
+
+
+def test_relabel_list_is_ranked_and_waits_for_answers(trained):
+    rows = read(trained / "relabel.csv")
+    p = [float(r["p_wrong"]) for r in rows]
+    assert p == sorted(p, reverse=True)
+    assert {r["gold"] for r in rows} == {""}
+    assert all(r["given"] != r["suggested"] for r in rows)
+
+
+@pytest.mark.rel
+def test_the_same_command_trains_nothing_twice(trained, table, monkeypatch):
+    """Scorecard 12: a finished run is taken up again, byte for byte."""
+    before = {n: (trained / n).read_bytes() for n in ("predictions.csv", "label_quality.csv", "metrics.json")}
+    monkeypatch.setattr(training, "_train", lambda *a: pytest.fail("trained again"))
+    dubito("fit", table, "--out", trained, "--method", "gce", *FAST)
+    assert before == {n: (trained / n).read_bytes() for n in before}
+
+
+def test_a_stopped_run_goes_on_with_the_networks_it_has(table, trained, tmp_path, monkeypatch):
+    real, seen = training._train, []
+
+    def stops(*args):
+        seen.append(args)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(training, "_train", stops)
+    out = tmp_path / "run"
+    words = ["fit", table, "--out", out, "--method", "gce", *FAST]
+    dubito(*words, ok=False)
+    assert not (out / "report.html").exists()
+    dubito(*words)
+    assert len(seen) == 4, "three networks, one of them tried twice"
+    assert (out / "predictions.csv").read_bytes() == (trained / "predictions.csv").read_bytes()
+
+
+def test_another_command_for_the_same_folder_is_refused(trained, table):
+    told = dubito("fit", table, "--out", trained, "--method", "ce", *FAST, ok=False)
+    assert "another configuration" in told
+
+
+def test_items_without_a_label_are_predicted_only(tmp_path):
+    b = blobs(90, 0.0)
+    rows = [(*b.x[i], NAMES[b.given[i]] if i % 3 else "") for i in range(90)]
+    path = write(tmp_path / "some.csv", ["u", "v", "label"], rows)
+    said = dubito("fit", path, "--out", tmp_path / "run", "--method", "ce", *FAST)
+    assert "items without a label: 30" in said
+    assert len(read(tmp_path / "run" / "predictions.csv")) == 90
+    assert len(read(tmp_path / "run" / "label_quality.csv")) == 60
+
+
+def test_parquet_and_npz_give_what_csv_gives(trained, table, three, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pandas.read_csv(table).to_parquet(tmp_path / "labels.parquet")
+    dubito("fit", tmp_path / "labels.parquet", "--out", tmp_path / "a", "--method", "gce", *FAST)
+    assert (tmp_path / "a" / "predictions.csv").read_bytes() == (trained / "predictions.csv").read_bytes()
+    np.savez(tmp_path / "labels.npz", x=three.x, y=NAMES[three.given], truth=NAMES[three.true])
+    said = dubito("fit", tmp_path / "labels.npz", "--out", tmp_path / "b", "--method", "gce", *FAST)
+    assert "true labels: of 180 items" in said
+    metrics = json.loads((tmp_path / "b" / "metrics.json").read_text())
+    assert metrics["true_accuracy"]["value"] > 0.93
+
+
+def test_predictions_of_a_stored_run(trained, table, tmp_path):
+    out = tmp_path / "p.csv"
+    dubito("predict", trained, table, "--out", out)
+    assert out.read_bytes() == (trained / "predictions.csv").read_bytes()
+    new = single_table(tmp_path / "new.csv", blobs(40, 0.0, seed=1))
+    dubito("predict", trained, new, "--out", out)
+    assert len(read(out)) == 40
+
+
+def test_gold_goes_back_in(trained, three, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    rows = read(run / "relabel.csv")
+    checked = rows[:12]
+    truth = {f"row {i}": NAMES[t] for i, t in enumerate(three.true)}
+    for row in checked:
+        row["gold"] = truth[row["id"]]
+    file = write(tmp_path / "corrected.csv", list(rows[0]), [list(r.values()) for r in rows])
+    before = json.loads((run / "metrics.json").read_text())
+    folds = read_npz(run / "out_of_fold.npz")["fold"]
+    said = dubito("fit", run, "--gold", file)
+    assert "12 checked labels" in said
+    after = {q["id"]: q for q in read(run / "label_quality.csv")}
+    assert len(after) == 180
+    for row in checked:
+        assert after[row["id"]]["gold"] == row["gold"]
+        assert float(after[row["id"]]["p_wrong"]) == float(row["gold"] != row["given"])
+    assert not {r["id"] for r in read(run / "relabel.csv")} & {r["id"] for r in checked}
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["checked"] == 12
+    assert metrics["noise_rate"]["value"] < before["noise_rate"]["value"]
+    assert load_latest(run / "model").step == 1
+    assert np.array_equal(folds, read_npz(run / "out_of_fold.npz")["fold"]), "no network sees its own fold"
+    assert "12 labels were checked" in (run / "report.html").read_text(encoding="utf-8")
+    assert "in the run already" in dubito("fit", run, "--gold", file)
