@@ -6,8 +6,8 @@
     python benchmarks/crowd.py sparse       10k items, 5 labels each, 100 to 10,000 annotators
 
 Peers are installed beside us (`pip install 'dubito[bench]'`). Runs of ours and theirs alternate, medians are
-compared, and each measurement is appended to results/benchmarks/crowd.jsonl. The real sets are found through
-DUBITO_DATA or in shared/data beside the repository.
+compared, and each measurement is appended to results/benchmarks/crowd.jsonl ($OUT where set). The real sets are
+found through DUBITO_DATA or in shared/data beside the repository.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def record(kind: str, **facts: Any) -> None:
         "versions": {n: _version(n) for n in ("dubito", "torch", "numpy", "crowd-kit", "cleanlab")},
         **facts,
     }
-    path = HERE / "results" / "benchmarks" / "crowd.jsonl"
+    path = Path(os.environ.get("OUT", HERE / "results" / "benchmarks")) / "crowd.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

@@ -6,8 +6,8 @@
     python benchmarks/crowd_joint.py step         time of a step with 10 and with 10,000 annotators
 
 No clean label is used for anything but the scores that are printed. Each run is one line, appended to
-results/labelme/crowd_joint.jsonl or results/benchmarks/crowd_joint.jsonl. The real sets are found through
-DUBITO_DATA or in shared/data beside the repository.
+results/labelme/crowd_joint.jsonl or results/benchmarks/crowd_joint.jsonl ($OUT where set). The real sets are found
+through DUBITO_DATA or in shared/data beside the repository.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def record(place: str, **facts: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         **facts,
     }
-    path = HERE / "results" / place / "crowd_joint.jsonl"
+    path = Path(os.environ.get("OUT", HERE / "results" / place)) / "crowd_joint.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
@@ -230,7 +230,10 @@ def step_times(rounds: int = 7, steps: int = 30) -> dict[str, float]:
         for name, run in runs.items():
             times[name].append(run())
     found = {f"ms_with_{name}": float(np.median(t)) for name, t in times.items()}
-    return {**found, "ratio": found["ms_with_10000"] / found["ms_with_10"]}
+    ratio = {
+        f"ratio_to_{name}": found["ms_with_10000"] / found[f"ms_with_{name}"] for name in ("10", "10 dense")
+    }
+    return {**found, "ratio": ratio["ratio_to_10"], **ratio}
 
 
 INPUT_METHODS = ("trace", "het-trace:integration=mc,samples=50")

@@ -169,7 +169,11 @@ def example_losses(
             reduction="none",
         )
     log_p = model.log_probs(latent, noise=noise, generator=generator)
-    log_q = model.observed(log_p if row is None else log_p[row], annotators)
+    log_p = log_p if row is None else log_p[row]
+    whole = function is not nll or target.is_floating_point() or annotators is None
+    if not whole and getattr(model.channel, "sparse", False):
+        return -model.channel.log_given(log_p, annotators, target)  # type: ignore[union-attr, operator, no-any-return]
+    log_q = model.observed(log_p, annotators)
     if function in BODIES:
         return BODIES[function](log_q, target, **options)
     return function(log_q, target, reduction="none", **options)

@@ -145,11 +145,12 @@ class RowAdam(torch.optim.Adam):
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
         state["step"] += 1
         rows, g, step = gradient.indices()[0], gradient.values(), float(state["step"])
-        mean = state["exp_avg"][rows].lerp_(g, 1 - beta1)
-        square = state["exp_avg_sq"][rows].mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        state["exp_avg"][rows], state["exp_avg_sq"][rows] = mean, square
-        width = (square / (1 - beta2**step)).sqrt_().add_(group["eps"])
-        p.index_add_(0, rows, mean / width, alpha=-float(group["lr"]) / (1 - beta1**step))
+        mean = state["exp_avg"].index_select(0, rows).lerp_(g, 1 - beta1)
+        square = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        state["exp_avg"].index_copy_(0, rows, mean)
+        state["exp_avg_sq"].index_copy_(0, rows, square)
+        width = square.mul_(1 / (1 - beta2**step)).sqrt_().add_(group["eps"])
+        p.index_add_(0, rows, mean.div_(width), alpha=-float(group["lr"]) / (1 - beta1**step))
 
 
 class LARS(torch.optim.Optimizer):

@@ -172,3 +172,28 @@ def test_pixels_share_a_matrix_per_mask():
     found = channel(log_p, ids[:, None, None])
     assert found.shape == log_p.shape
     torch.testing.assert_close(found[1, 2, 4], channel(log_p[1, 2, 4], ids[1]), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_given_labels_alone(sparse):
+    """The likelihood of the labels is what all classes give at them, in value and gradient; extreme rows too."""
+    g = torch.Generator().manual_seed(3)
+    channel = AnnotatorConfusion(50, K, sparse=sparse).double()
+    with torch.no_grad():
+        channel.weight += torch.randn(channel.weight.shape, generator=g, dtype=torch.float64)
+        channel.weight[7] = -200.0  # all of a row far below
+    who, y = torch.randint(0, 50, (40,), generator=g), torch.randint(0, K, (40,), generator=g)
+    who[:3] = 7
+    log_p = torch.randn(40, K, generator=g, dtype=torch.float64).log_softmax(-1).requires_grad_()
+    found, gradients = [], []
+    for call in (
+        lambda: channel.log_given(log_p, who, y),
+        lambda: channel(log_p, who).gather(1, y.unsqueeze(1)).squeeze(1),
+    ):
+        value = call()
+        made = torch.autograd.grad((value * torch.arange(40)).sum(), (log_p, channel.weight))
+        found.append(value)
+        gradients.append([t.to_dense() if t.is_sparse else t for t in made])
+    torch.testing.assert_close(*found)
+    for a, b in zip(*gradients):
+        torch.testing.assert_close(a, b)

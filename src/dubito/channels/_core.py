@@ -58,10 +58,15 @@ def _through(log_p: Tensor, log_T: Tensor) -> Tensor:
     return torch.where(nothing, IMPOSSIBLE, log_q)
 
 
-def log_rows(weight: Tensor) -> Tensor:
-    """Log of softplus(weight) divided by its row sums, exact for very negative weights too."""
+def log_softplus(weight: Tensor) -> Tensor:
+    """Log of softplus(weight), exact for very negative weights too."""
     near = F.softplus(weight.clamp(min=_FAR_BELOW), threshold=50.0).log()
-    logs = torch.where(weight < _FAR_BELOW, weight, near)
+    return torch.where(weight < _FAR_BELOW, weight, near)
+
+
+def log_rows(weight: Tensor) -> Tensor:
+    """Log of softplus(weight) divided by its row sums."""
+    logs = log_softplus(weight)
     # Not log_softmax: over a short last axis it takes 2.5 times as long.
     return logs - logs.logsumexp(-1, keepdim=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,7 +14,10 @@ from torch.nn import functional as F
 from .._dense import check_sizes
 from .._tensors import at_least_float32, checks_values
 from ..errors import DubitoError
-from ._core import Channel, log_rows, start, through
+from ._core import Channel, log_rows, log_softplus, start, through
+
+# Row sums of softplus(W) above this have a logarithm that needs no care.
+_SAFE = 1e-30
 
 
 class AnnotatorConfusion(Channel):
@@ -60,7 +64,7 @@ class AnnotatorConfusion(Channel):
         super().__init__()
         check_sizes(num_annotators=num_annotators, num_classes=num_classes)
         self.num_annotators, self.num_classes, self.sparse = num_annotators, num_classes, sparse
-        self._made: tuple[Tensor, Tensor] | None = None
+        self._read: _Read | None = None
         first = start(num_classes, init, diagonal).to(torch.get_default_dtype())
         if first.dim() > 3 or (first.dim() == 3 and first.shape[0] not in (1, num_annotators)):
             raise DubitoError(
@@ -72,12 +76,10 @@ class AnnotatorConfusion(Channel):
         """Log of A for the given annotators ``(...)`` -> ``(..., K, K)``; for all of them when None."""
         if annotators is None:
             return log_rows(at_least_float32(self.weight))
-        if self._made is not None and self._made[0] is annotators:
-            return self._made[1]
         check_annotators(annotators, self.num_annotators)
         if self.sparse:
-            rows: Tensor = _SparseRows.apply(self.weight, annotators)  # type: ignore[no-untyped-call]
-            return log_rows(at_least_float32(rows))
+            read = self._reading(annotators)
+            return log_rows(read.rows)[read.place]
         # Normalise before or after gathering, whichever is less work.
         if self.num_annotators <= annotators.numel():
             return _rows(self.log_matrices(), annotators)
@@ -85,16 +87,41 @@ class AnnotatorConfusion(Channel):
 
     @contextmanager
     def sharing(self, annotators: Tensor) -> Iterator[None]:
-        """Within, the matrices of these annotators are made once, for the loss and for its penalty."""
-        self._made = annotators, self.log_matrices(annotators)
+        """Within, the matrices of these annotators are read once, for the loss and for its penalty."""
+        self._read = self._reading(annotators)
         try:
             yield
         finally:
-            self._made = None
+            self._read = None
+
+    def _reading(self, annotators: Tensor) -> _Read:
+        """The rows of the annotators that occur, each once."""
+        if self._read is not None and self._read.annotators is annotators:
+            return self._read
+        people, place = annotators.long().unique(return_inverse=True)
+        rows: Tensor = _SparseRows.apply(self.weight, people) if self.sparse else self.weight[people]  # type: ignore[no-untyped-call]
+        return _Read(annotators, place, at_least_float32(rows))
 
     def diagonals(self, annotators: Tensor | None = None) -> Tensor:
         """P(observed = c | true = c) of the given annotators, ``(..., K)``."""
-        return self.log_matrices(annotators).diagonal(dim1=-2, dim2=-1).exp()
+        if annotators is None or not self.sparse:
+            return self.log_matrices(annotators).diagonal(dim1=-2, dim2=-1).exp()
+        check_annotators(annotators, self.num_annotators)
+        read = self._reading(annotators)
+        logs = log_softplus(read.rows.diagonal(dim1=-2, dim2=-1)) - read.log_sums
+        return logs.exp()[read.place]
+
+    def log_given(self, log_p: Tensor, annotators: Tensor, labels: Tensor) -> Tensor:
+        """Log-probability of the labels that were given, and of no others: ``(..., K)`` and ``(...)`` -> ``(...)``.
+
+        What `forward` gives at the labels. Of each matrix one column and the row sums are needed, so that a label
+        costs K logarithms instead of K^2.
+        """
+        log_p = self.accept(log_p)
+        check_annotators(annotators, self.num_annotators)
+        read = self._reading(annotators)
+        column = log_softplus(read.rows[read.place, :, labels.long()]) - read.log_sums[read.place]
+        return through(log_p, column.to(log_p.dtype).unsqueeze(-1)).squeeze(-1)
 
     def forward(self, log_p: Tensor, annotators: Tensor) -> Tensor:
         """Log-probabilities of the true class to those of each label, given who gave it."""
@@ -125,12 +152,27 @@ def _rows(table: Tensor, index: Tensor) -> Tensor:
     return F.embedding(index.long(), table.flatten(1)).reshape(*index.shape, *table.shape[1:])
 
 
+class _Read:
+    """The free parameters of the annotators that occur, ``(P, K, K)``, and the place of each label among them."""
+
+    def __init__(self, annotators: Tensor, place: Tensor, rows: Tensor) -> None:
+        self.annotators, self.place, self.rows = annotators, place, rows
+
+    @cached_property
+    def log_sums(self) -> Tensor:
+        """Logarithms of the row sums of softplus, ``(P, K)``."""
+        sums = F.softplus(self.rows).sum(-1)
+        if checks_values(sums) and bool((sums > _SAFE).all()):
+            return sums.log()
+        return log_softplus(self.rows).logsumexp(-1)
+
+
 class _SparseRows(torch.autograd.Function):
-    """table[index] with a row-sparse gradient (F.embedding has one for matrices only)."""
+    """table[index] with a row-sparse gradient, for an index that rises."""
 
     @staticmethod
     def forward(table: Tensor, index: Tensor) -> Tensor:
-        return table[index.long()]
+        return table.index_select(0, index)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -140,6 +182,7 @@ class _SparseRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
-        values = grad.reshape(-1, *ctx.shape[1:])
-        rows = index.long().reshape(1, -1)
-        return torch.sparse_coo_tensor(rows, values, ctx.shape, check_invariants=False), None
+        sparse = torch.sparse_coo_tensor(
+            index.unsqueeze(0), grad, ctx.shape, check_invariants=False, is_coalesced=True
+        )
+        return sparse, None
