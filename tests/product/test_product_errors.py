@@ -1,0 +1,117 @@
+"""What a user did wrong is said in one sentence with file, line, column and the nearest name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from product_tables import FAST, NAMES, blobs, dubito, read, single_table, write
+from typer.testing import CliRunner
+
+from dubito._product.given import Labels, read_probs
+from dubito.cli import app
+from dubito.errors import DubitoError
+
+
+def fit(path, out, *more):
+    return dubito("fit", path, "--out", out, *more, *FAST, ok=False)
+
+
+def test_columns_and_files_are_named_with_the_nearest(table, tmp_path):
+    out = tmp_path / "run"
+    assert f"{table}, line 1; did you mean 'label'?" in fit(table, out, "--label", "lable")
+    assert "did you mean 'labels.csv'?" in fit(table.with_name("label.csv"), out)
+    assert "did you mean 'gce'?" in fit(table, out, "--method", "gcee")
+    assert "--annotator" in fit(table, out, "--method", "trace")
+    assert "name one: --out RUN" in dubito("fit", table, ok=False)
+    assert not out.exists(), "nothing is written before the words make sense"
+
+
+def test_a_bad_cell_has_a_line_and_a_column(tmp_path):
+    path = single_table(tmp_path / "t.csv", blobs(60))
+    lines = path.read_text().splitlines()
+    lines[41] = lines[41].replace(lines[41].split(",")[1], "wide", 1)
+    path.write_text("\n".join(lines) + "\n")
+    assert f"not a finite number at {path}, line 42, column 'width': got 'wide'" in fit(path, tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "an empty file"),
+        ("a,label\n", "no rows"),
+        ("a;label\n1;x\n", "--delimiter"),
+        ("a,b\n1,2\n", "no column for the label"),
+        ("a,label\n1,x\n2,x\n3,x\n4,x\n", "one class"),
+        ("a,label\n1,x\n2,y\n", "too few items"),
+        ("note,label\nu,x\nv,y\n", "nothing to learn from"),
+        ("task,worker,label\n1,a,x\n1,b,y\n", "dubito crowd"),
+    ],
+)
+def test_tables_that_cannot_be_learned_from(tmp_path, text, complaint):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    assert complaint in fit(path, tmp_path / "run")
+
+
+def test_images_are_missed_by_line(tmp_path):
+    path = write(tmp_path / "p.csv", ["file", "label"], [("a.png", "x"), ("b.png", "y")])
+    (tmp_path / "a.png").write_bytes(b"")
+    assert f"no such image at {path}, line 3, column 'file'" in fit(
+        path, tmp_path / "r", "--images", tmp_path
+    )
+    assert "no such folder of images" in fit(path, tmp_path / "r", "--images", tmp_path / "none")
+    assert "no column names files" in fit(path, tmp_path / "r", "--images", tmp_path.parent)
+
+
+def test_gold_is_checked_line_by_line(trained, tmp_path):
+    def told(*rows, head=("id", "gold")):
+        return dubito("fit", trained, "--gold", write(tmp_path / "g.csv", head, rows), ok=False)
+
+    assert "line 3, column 'id': got 'row x'" in told(("row 1", "ant"), ("row x", "ant"))
+    assert "line 2, column 'gold': got 'bea'; did you mean 'bee'?" in told(("row 1", "bea"))
+    assert "two gold classes" in told(("row 1", "ant"), ("row 1", "bee"))
+    assert "no checked labels" in told(("row 1", ""))
+    assert "no column for the item" in told(("row 1", "ant"), head=("a", "gold"))
+    assert "--gold FILE" in dubito("fit", trained, ok=False)
+
+
+def test_predict_needs_a_run_and_its_columns(trained, tmp_path):
+    other = write(tmp_path / "o.csv", ["width", "hight"], [(1, 2)])
+    assert "did you mean 'hight'?" in dubito("predict", trained, other, ok=False)
+    assert "not a run" in dubito("predict", tmp_path, other, ok=False)
+
+
+def test_audit_of_anyones_probabilities(table, three, tmp_path):
+    rng = np.random.default_rng(0)
+    p = 0.9 * np.eye(3)[three.true] + 0.1 * rng.dirichlet(np.ones(3), len(three.true))
+    order = rng.permutation(len(p))
+    rows = [(f"row {i}", *p[i]) for i in order]
+    probs = write(tmp_path / "probs.csv", ["name", *(f"p_{n}" for n in NAMES)], rows)
+    said = dubito("audit", table, "--probs", probs, "--out", tmp_path / "a")
+    assert "wrong labels:" in said
+    ranked = read(tmp_path / "a" / "audit.csv")
+    wrong = {f"row {i}" for i in np.flatnonzero(three.given != three.true)}
+    first = {r["id"] for r in ranked[: len(wrong)]}
+    assert len(first & wrong) > 0.9 * len(wrong), "rows are matched by id, not by place"
+    np.savez(tmp_path / "probs.npz", probs=p)
+    dubito("audit", table, "--probs", tmp_path / "probs.npz", "--out", tmp_path / "b")
+    assert [r["id"] for r in read(tmp_path / "b" / "audit.csv")] == [r["id"] for r in ranked]
+
+
+def test_probabilities_must_fit(tmp_path):
+    labels = Labels("l.csv", ["x", "y"], ["1", "2"])
+    path = write(tmp_path / "p.csv", ["x", "z"], [(0.5, 0.5)])
+    with pytest.raises(DubitoError, match="class 'y'"):
+        read_probs(path, labels)
+    path = write(tmp_path / "p.csv", ["x", "y"], [(0.5, 0.5)])
+    with pytest.raises(DubitoError, match="differ in number"):
+        read_probs(path, labels)
+    path = write(tmp_path / "p.csv", ["id", "x", "y"], [("1", 0.5, "half"), ("2", 0.5, 0.5)])
+    with pytest.raises(DubitoError, match=r"line 2, column 'y'"):
+        read_probs(path, labels)
+
+
+@pytest.mark.parametrize("command", ["demo", "fit", "predict", "audit", "compare", "crowd", "verify"])
+def test_every_command_has_an_example(command):
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert f"dubito {command}" in result.output.split("Example")[-1]
