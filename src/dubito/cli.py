@@ -83,14 +83,17 @@ def crowd(
 
 @app.command(epilog="Example: dubito verify")
 def verify() -> None:
-    """Run the promises that matter on this machine, in about a minute."""
-    from .verify import CHECKS, run
+    """Run the promises that matter on this machine, in about a minute; show what was recorded of the others."""
+    from .verify import CHECKS, recorded_lines, run
 
     failed = 0
     for verdict in run(CHECKS):
         failed += not verdict.passed
         mark = "pass" if verdict.passed else "FAIL"
-        typer.echo(f"{mark}  {verdict.check.promise}: {verdict.figure} (target {verdict.check.target})")
+        check = verdict.check
+        typer.echo(f"{mark}  {check.number:>2}  {check.promise}: {verdict.figure} (target {check.target})")
+    for line in recorded_lines({check.number for check in CHECKS}):
+        typer.echo(line)
     raise typer.Exit(1 if failed else 0)
 
 

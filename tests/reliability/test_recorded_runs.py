@@ -1,4 +1,4 @@
-"""What committed result lines say of two checks that no test can run: published cells re-run, overhead of the loop."""
+"""What committed lines say of two checks that no test can run: published cells re-run, overhead of the loop."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from dubito.verify import Check, Outcome
 
 @pytest.mark.rel
 @pytest.mark.parametrize("check", verify.CHECKS, ids=lambda c: f"{c.number}-{c.function.__name__}")
-def test_each_check_passes(check: Check, tmp_path: Path) -> None:
+def test_each_check_passes(check: Check, tmp_path: Path, scorecard: Callable[..., None]) -> None:
     """Scorecard: the checks of `dubito verify`."""
     found = check.function(tmp_path)
+    scorecard(check.number)
     assert found.passed, found.figure
 
 

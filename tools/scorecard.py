@@ -1,0 +1,188 @@
+"""Make the scorecard of docs/reliability.md, docs/mutation.md and recorded.json from results/reliability.
+
+    DUBITO_SCORECARD=results/reliability/each-commit.jsonl pytest -m rel
+    DUBITO_SCORECARD=results/reliability/kills.jsonl pytest -m nightly tests/train/test_processes.py   ...
+    python tools/mutate.py --all --out results/reliability/mutation.jsonl
+    python tools/scorecard.py            write the pages
+    python tools/scorecard.py --check    only say what is not up to date
+
+No number on these pages is typed by hand. Of several records of one test the latest session counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dubito.verify.scorecard import CARD, Verdict, judge
+
+ROOT = Path(__file__).resolve().parents[1]
+LINES = Path("results/reliability")
+PAGE, MUTATION = Path("docs/reliability.md"), Path("docs/mutation.md")
+RECORDED = Path("src/dubito/verify/recorded.json")
+BEGIN, END = "<!-- scorecard:begin -->", "<!-- scorecard:end -->"
+
+
+def sessions(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Every file's head and its records, the oldest session first."""
+    found = []
+    for path in sorted(folder.glob("*.jsonl")):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        found.append(({**lines[0]["session"], "file": path.name}, lines[1:]))
+    yield from sorted(found, key=lambda pair: str(pair[0]["date"]))
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """The latest record of every test, with the date and torch version of its session."""
+    found: dict[str, dict[str, Any]] = {}
+    for head, lines in sessions(folder):
+        for line in lines:
+            if "test" in line and line["passed"] + line["failed"]:
+                found[line["test"]] = {**line, "date": head["date"], "torch": head["versions"]["torch"]}
+    return [found[name] for name in sorted(found)]
+
+
+def mutation(folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """The latest line of every module that was mutated, and the date of the oldest of these."""
+    found: dict[str, dict[str, Any]] = {}
+    for head, lines in sessions(folder):
+        for line in lines:
+            if "module" in line and line["tried"]:
+                found[line["module"]] = {**line, "date": head["date"], "torch": head["versions"]["torch"]}
+    lines = [found[name] for name in sorted(found)]
+    return lines, min((str(line["date"]) for line in lines), default="")
+
+
+def score(lines: Iterable[dict[str, Any]]) -> tuple[int, int]:
+    """How many mutants were noticed, of how many."""
+    pairs = [(line["killed"] + line["timeouts"], line["tried"]) for line in lines]
+    return sum(a for a, _ in pairs), sum(b for _, b in pairs)
+
+
+def card(folder: Path) -> list[Verdict]:
+    """A verdict for each of the checks."""
+    lines = records(folder)
+    return [judge(entry, lines) for entry in CARD]
+
+
+def recorded(folder: Path) -> str:
+    """What the package ships: one object per check, and one for the mutation score."""
+    rows: list[dict[str, Any]] = [
+        {
+            "number": v.entry.number,
+            "title": v.entry.title,
+            "target": v.entry.target,
+            "figure": v.figure,
+            "passed": v.passed,
+            "date": v.date,
+            "torch": v.torch,
+            "nightly": v.entry.nightly,
+        }
+        for v in card(folder)
+    ]
+    return "[\n" + ",\n".join(" " + json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"
+
+
+def section(folder: Path) -> str:
+    """The part of docs/reliability.md between its marks."""
+    found = card(folder)
+    good = sum(v.passed for v in found)
+    noticed, tried = score(mutation(folder)[0])
+    rows = [
+        f"{good} of {len(found)} checks meet their target in the recorded runs (results/reliability). N: in the",
+        "nightly set. Written by `python tools/scorecard.py`.",
+        "",
+        "| # | check | target | recorded figure | met | date | torch |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for v in found:
+        night = " (N)" if v.entry.nightly else ""
+        met = "yes" if v.passed else "**no**"
+        rows.append(
+            f"| {v.entry.number} | {v.entry.title}{night} | {v.entry.target} | {v.figure} | {met} "
+            f"| {v.date or '-'} | {v.torch or '-'} |"
+        )
+    rows += ["", "Sessions:", ""]
+    for head, _ in sessions(folder):
+        rows.append(
+            f"- {head['file']}: {head['date']}, `{head['command']}`, {head['seconds']:.0f} s, "
+            f"commit {head['commit']}, source {head['source']}, "
+            f"Python {head['versions']['python']}, torch {head['versions']['torch']}, "
+            f"{head['machine']}"
+        )
+    if tried:
+        rows += ["", f"Mutation score on the mathematical modules: {noticed} of {tried} mutants noticed"]
+        rows[-1] += f" ({100 * noticed / tried:.1f} %), module by module in [mutation.md](mutation.md)."
+    return "\n".join(rows)
+
+
+def mutation_page(folder: Path) -> str:
+    """docs/mutation.md: the score of every module and each survivor with a reason."""
+    lines, since = mutation(folder)
+    noticed, tried = score(lines)
+    reasons = json.loads((folder / "survivors.json").read_text(encoding="utf-8"))
+    rows = [
+        "# Mutation testing",
+        "",
+        "One thing is changed in a mathematical module (a sign, an operator, a constant, a transpose, a sum for a",
+        "mean), and the module's tests have to notice. `python tools/mutate.py` does it; this page is written from",
+        "its lines by `python tools/scorecard.py`. Where fewer were tried than there are, they are a random sample.",
+        "",
+    ]
+    if not tried:
+        return "\n".join([*rows, "Nothing is recorded yet."]) + "\n"
+    rows += [f"{noticed} of {tried} noticed ({100 * noticed / tried:.1f} %), since {since[:10]}.", ""]
+    rows += ["| module | mutants | tried | noticed | score | torch |", "|---|---|---|---|---|---|"]
+    for line in lines:
+        killed = line["killed"] + line["timeouts"]
+        share = f"{100 * killed / line['tried']:.0f} %"
+        rows.append(
+            f"| {line['module']} | {line['mutants']} | {line['tried']} | {killed} | {share} | {line['torch']} |"
+        )
+    rows += ["", "## Survivors", "", "| module | change | why it is not noticed |", "|---|---|---|"]
+    for line in lines:
+        for survivor in line["survivors"]:
+            text = survivor["mutant"].replace("|", "\\|").replace("\n", " ")
+            rows.append(
+                f"| {line['module']} | `{text}` | {reason(line['module'], survivor['mutant'], reasons)} |"
+            )
+    return "\n".join(rows) + "\n"
+
+
+def reason(module: str, mutant: str, reasons: list[list[str]]) -> str:
+    """The first reason whose patterns match the module and the mutant."""
+    for where, what, why in reasons:
+        if re.search(where, module) and re.search(what, mutant):
+            return why
+    return "no test distinguishes it yet"
+
+
+def pages(root: Path) -> dict[Path, str]:
+    """Every file that is written, by its path below the repository."""
+    text = (root / PAGE).read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    made = f"{before}{BEGIN}\n\n{section(root / LINES)}\n\n{END}{after}"
+    return {PAGE: made, MUTATION: mutation_page(root / LINES), RECORDED: recorded(root / LINES)}
+
+
+def stale(root: Path) -> list[str]:
+    """The files that are not what the recorded lines give."""
+    made = pages(root)
+    return [str(p) for p, text in made.items() if not (root / p).is_file() or (root / p).read_text() != text]
+
+
+def main() -> None:
+    """The command line."""
+    if "--check" in sys.argv[1:]:
+        sys.exit("\n".join(f"not up to date: {name}" for name in stale(ROOT)) or 0)
+    for path, text in pages(ROOT).items():
+        (ROOT / path).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
