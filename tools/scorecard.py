@@ -130,7 +130,7 @@ def mutation_page(folder: Path) -> str:
         "",
         "One thing is changed in a mathematical module (a sign, an operator, a constant, a transpose, a sum for a",
         "mean), and the module's tests have to notice. `python tools/mutate.py` does it; this page is written from",
-        "its lines by `python tools/scorecard.py`. Where fewer were tried than there are, they are a random sample.",
+        "its lines by `python tools/scorecard.py`. Where fewer were tried than there are, they are a sample.",
         "",
     ]
     if not tried:

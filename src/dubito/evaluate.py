@@ -14,6 +14,7 @@ from ._batches import Batch, Batches
 from ._distributed import Ranks
 from ._tensors import at_least_float32, check_floating, check_indices
 from .data import LabelledData
+from .errors import DubitoError
 from .model import Model
 
 ALONE = Ranks()
@@ -73,6 +74,8 @@ def evaluate(
 def scores(log_p: Tensor, labels: Tensor) -> dict[str, float]:
     """Accuracy and mean log-likelihood of the labels that are given (not negative); 0 and 0 if none is."""
     check_floating(log_p, "log_p")
+    if labels.is_floating_point() or labels.is_complex():
+        raise DubitoError("labels must be class indices", got=str(labels.dtype))
     check_indices(labels.clamp(min=-1), log_p, -1)
     return _scores(*_tally(log_p, log_p, labels.long()).tolist())
 

@@ -172,6 +172,8 @@ class CNN9(nn.Module):
         generator: Generator | None = None,
     ) -> None:
         super().__init__()
+        if not 0 <= dropout < 1:
+            raise DubitoError("dropout is out of range", expected="0 <= dropout < 1", got=dropout)
         if groups < 1 or any(width % groups for width in self.WIDTHS):
             raise DubitoError(
                 "the widths cannot be cut into such groups", expected="2, 4, 8, ...", got=groups

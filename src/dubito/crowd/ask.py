@@ -49,6 +49,8 @@ def expected_gain(q: Tensor, A: Tensor) -> Tensor:
         raise DubitoError(
             "a posterior and a matrix differ in classes", got=f"{tuple(q.shape)}, {tuple(A.shape)}"
         )
+    if not q.is_floating_point() or not A.is_floating_point():
+        raise DubitoError("a posterior and a matrix must be real", got=f"{q.dtype}, {A.dtype}")
     check_broadcast(q=q.unsqueeze(-1), A=A)
     A = A.to(q.dtype)
     answer = (q.unsqueeze(-2) @ A).squeeze(-2)

@@ -61,7 +61,7 @@ def sampled_log_softmax(
         >>> sampled_log_softmax(mean, torch.tensor([0.5, 1.0, 2.0]), noise).exp()
         tensor([0.5705, 0.2902, 0.1393])
     """
-    check_draws(mean, scale, noise, factors, factor_noise)
+    check_draws(mean, scale, noise, factors, factor_noise, temperature)
     samples = noise.shape[0]
     if floor == 0 and draws.fit(mean, scale, noise, factors, factor_noise):
         return draws.average(mean, scale, noise, factors, factor_noise, temperature)
@@ -77,12 +77,17 @@ def sampled_log_softmax(
 
 
 def check_draws(
-    mean: Tensor, scale: Tensor, noise: Tensor, factors: Tensor | None, factor_noise: Tensor | None
+    mean: Tensor,
+    scale: Tensor,
+    noise: Tensor,
+    factors: Tensor | None,
+    factor_noise: Tensor | None,
+    temperature: float | Tensor,
 ) -> None:
     """Refuse no draws at all, and shapes that do not fit together."""
     if noise.dim() == 0 or noise.shape[0] == 0:
         raise DubitoError("there is no draw of noise", expected="(S, ..., K), S >= 1", got=tuple(noise.shape))
-    check_broadcast(mean=mean, scale=scale, noise=noise)
+    check_broadcast(mean=mean, scale=scale, noise=noise, temperature=temperature)
     if factors is not None and factor_noise is not None:
         check_broadcast(factors=factors[..., 0, :], factor_noise=factor_noise)
         check_broadcast(mean=mean, factors=factors[..., 0])

@@ -35,7 +35,7 @@ def sampled_variance(
         >>> sampled_variance(torch.zeros(2), torch.ones(2), torch.tensor([[1.0, -1.0], [-1.0, 1.0]]))
         tensor([0.1450, 0.1450])
     """
-    check_draws(mean, scale, noise, factors, factor_noise)
+    check_draws(mean, scale, noise, factors, factor_noise, temperature)
     rest = [None] * len(noise) if factor_noise is None else factor_noise
     blocks: Iterable[Block] = (
         (noise[i : i + BLOCK], None if factor_noise is None else rest[i : i + BLOCK])  # type: ignore[misc]
