@@ -163,24 +163,38 @@ def shared_legend(figure: Any, ax: Any, columns: int) -> None:
     legend(figure, handles=handles, labels=labels, loc="outside upper center", ncols=columns)
 
 
-def curve(ax: Any, points: Mapping[float, Summary], how: Look, label: str, **more: Any) -> None:
-    """Means over seeds joined by a line, with a band of one standard deviation where there are two seeds."""
+def curve(
+    ax: Any, points: Mapping[float, Summary], how: Look, label: str, *, interval: bool = False, **more: Any
+) -> None:
+    """Means over seeds joined by a line, with a band of one standard deviation where there are two seeds.
+
+    Arguments:
+        interval: the band is the bootstrapped 95 % interval of the mean instead.
+    """
     xs = sorted(points)
-    means = [points[x].mean for x in xs]
-    spreads = [points[x].spread or 0.0 for x in xs]
-    ax.plot(xs, means, label=label, **how.line(**more))
-    if any(spreads):
-        low, high = ([m + sign * s for m, s in zip(means, spreads)] for sign in (-1, 1))
+    ax.plot(xs, [points[x].mean for x in xs], label=label, **how.line(**more))
+    if any(points[x].spread for x in xs):
+        edges = [band(points[x], interval) for x in xs]
+        low, high = zip(*edges)
         ax.fill_between(xs, low, high, color=how.colour, alpha=0.15, linewidth=0)
 
 
-def seeds_text(summaries: Sequence[Summary]) -> str:
+def band(summary: Summary, interval: bool) -> tuple[float, float]:
+    """Lower and upper edge: mean -+ standard deviation, or the bootstrapped 95 % interval of the mean."""
+    if interval:
+        found = summary.interval()
+        return found.low, found.high
+    spread = summary.spread or 0.0
+    return summary.mean - spread, summary.mean + spread
+
+
+def seeds_text(summaries: Sequence[Summary], what: str = "standard deviation") -> str:
     """ "mean and standard deviation of 3 seeds", or of a range of numbers of seeds."""
     counts = sorted({s.seeds for s in summaries})
     if counts == [1]:
         return "one seed"
     number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"mean and standard deviation of {number} seeds"
+    return f"mean and {what} of {number} seeds"
 
 
 def save(drawing: Drawing, stem: Path | str) -> tuple[Path, Path]:

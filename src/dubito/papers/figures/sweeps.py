@@ -15,6 +15,7 @@ from ._points import all_summaries, curves, runs_of
 from ._style import (
     LOOKS,
     Drawing,
+    band,
     curve,
     data_title,
     headings,
@@ -59,19 +60,19 @@ def _datasets(runs: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(r.config.data for r in runs))
 
 
-def _baseline(ax: Any, points: dict[float, Summary], label: str) -> None:
+def _baseline(ax: Any, points: dict[float, Summary], label: str, interval: bool = False) -> None:
     """A horizontal line with a band: the one value of a method that has no such parameter."""
     summary = next(iter(points.values()))
     how = look("ce")
     ax.axhline(summary.mean, color=how.colour, linestyle=how.dash, linewidth=1.4, label=label)
     if summary.spread:
-        low, high = summary.mean - summary.spread, summary.mean + summary.spread
+        low, high = band(summary, interval)
         ax.axhspan(low, high, color=how.colour, alpha=0.08, linewidth=0)
 
 
 def _temperature(runs: Sequence[Result], metric: str) -> Drawing:
     """One panel per data set, one curve per number of training samples, plain training as a line."""
-    names = _datasets(runs)
+    names, interval = _datasets(runs), metric == "miou"  # the paper's band there is a bootstrapped interval
     figure, axes = sheet(1, len(names), 1.6 + 3.4 * len(names), 3.9)
     shown: list[Summary] = []
     for ax, data in zip(axes.flat, names):
@@ -83,16 +84,20 @@ def _temperature(runs: Sequence[Result], metric: str) -> Drawing:
         found = curves(swept, lambda c: c.samples, lambda c: _number(c, "temperature"), metric)
         for place, samples in enumerate(sorted(found)):
             label = f"{samples} {_plural(samples)}" if samples else "exact integral"
-            curve(ax, found[samples], LOOKS[place], label)
+            curve(ax, found[samples], LOOKS[place], label, interval=interval)
         if plain:
-            _baseline(ax, plain["ce"], "plain training")
+            _baseline(ax, plain["ce"], "plain training", interval)
         shown += all_summaries(found) + all_summaries(plain)
         ax.set_xscale("log")
         ax.set_xlabel("temperature")
         legend(ax, fontsize=7)
     axes[0, 0].set_ylabel(METRIC_WORDS[metric])
     headings(axes, [data_title(n) for n in names])
-    return Drawing(figure, f"Against the softmax temperature; {seeds_text(shown)}. Samples: in training.")
+    bands = seeds_text(shown, "bootstrapped 95 % interval" if interval else "standard deviation")
+    own = [] if {"voc", "cityscapes"} & set(names) or not interval else ["No value of the paper: other data."]
+    return Drawing(
+        figure, " ".join([f"Against the softmax temperature; {bands}. Samples: in training.", *own])
+    )
 
 
 def _sensitivity(runs: Sequence[Result]) -> Drawing:
