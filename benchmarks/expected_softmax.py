@@ -14,6 +14,7 @@ import datetime
 import json
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -84,14 +85,16 @@ def timed(work: Work, batch: Batch) -> float:
     return (time.perf_counter() - begin) * 1e3
 
 
-def medians(works: dict[str, Work], batches: list[Batch], budget_s: float) -> dict[str, tuple[float, float]]:
+def medians(
+    works: dict[str, Work], batches: list[Batch], budget_s: float, least: int = 7
+) -> dict[str, tuple[float, float]]:
     """Median and spread (half the interquartile range) of alternated runs; the first of each warms up."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for work in works.values():
         for batch in batches[:2]:
             timed(work, batch)
     begin, turn = time.perf_counter(), 0
-    while turn < 5 or (time.perf_counter() - begin < budget_s and turn < 50):
+    while turn < least or (time.perf_counter() - begin < budget_s and turn < 50):
         for name, work in works.items():
             times[name].append(timed(work, batches[turn % len(batches)]))
         turn += 1
@@ -137,7 +140,7 @@ def errors(works: dict[str, Work], batch: Batch, most_rows: int = 512) -> dict[s
 
 
 def pointwise(batch: Batch, samples: dict[str, int]) -> dict[str, float]:
-    """Root mean square error of log p per row for Monte Carlo and for banks of several sizes."""
+    """Root mean square errors of log p and of p per row, for Monte Carlo and for banks of several sizes."""
     rows = min(512, len(batch.mean))
     mean, scale, target = (x.detach()[:rows] for x in (batch.mean, batch.scale, batch.target))
     tau = torch.full((rows, 1), batch.tau, dtype=torch.float64)
@@ -148,7 +151,9 @@ def pointwise(batch: Batch, samples: dict[str, int]) -> dict[str, float]:
         loss = expected_softmax_nll(
             mean, scale, target, temperature=batch.tau, method=method, samples=count, reduction="none"
         )
-        out[name] = float((-loss.double().cpu() - truth).square().mean().sqrt())
+        found = -loss.double().cpu()
+        out[name] = float((found - truth).square().mean().sqrt())
+        out[f"{name}, p"] = float((found.exp() - truth.exp()).square().mean().sqrt())
     return out
 
 
@@ -164,6 +169,7 @@ class Log:
             torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
         )
         self.common = {
+            "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "hardware": name,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
@@ -201,57 +207,16 @@ def compare(
 
 def growth(log: Log, device: str, budget: float) -> None:
     """Time of the quadrature against classes and rows: linear."""
-    top = 10**6 if device == "cuda" else 10**4
-    for rows, classes in [(256, 10), (256, 100), (256, 1000), (256, 10_000)]:
-        if device == "cpu" and classes == 10_000:
-            rows = 16
+    rows = 256 if device == "cuda" else 64
+    for classes in (10, 30, 100, 300, 1000, 3000, 10_000):
         batch = [Batch(rows, classes, 1.0, 0, device, torch.float32)]
-        ms, spread = medians({"q": quadrature}, batch, budget)["q"]
-        log(
-            "growth in classes",
-            rows=rows,
-            classes=classes,
-            ms=ms,
-            spread_ms=spread,
-            ns_per=ms * 1e6 / rows / classes,
-        )
-    rows = 100
-    while rows <= top:
+        ms, spread = medians({"q": quadrature}, batch, budget, least=3)["q"]
+        per = ms * 1e6 / rows / classes
+        log("growth in classes", rows=rows, classes=classes, ms=ms, spread_ms=spread, ns_per=per)
+    for rows in (100, 1000, 10_000, 100_000, 1_000_000):
         batch = [Batch(rows, 10, 1.0, 0, device, torch.float32)]
-        ms, spread = medians({"q": quadrature}, batch, budget)["q"]
+        ms, spread = medians({"q": quadrature}, batch, budget, least=3)["q"]
         log("growth in rows", rows=rows, classes=10, ms=ms, spread_ms=spread, ns_per=ms * 1e6 / rows / 10)
-        rows *= 10
-
-
-def tiles(log: Log, budget: float) -> None:
-    """Shapes of the kernels' tiles, so that the defaults can be checked on new hardware."""
-    from dubito.integrals import triton_qmc, triton_quadrature
-    from dubito.integrals.noise import sobol_bank
-
-    batch = Batch(33_282, 21, 1.0, 0, "cuda", torch.float32)
-    mean, scale, tau = batch.mean.detach(), batch.scale.detach(), torch.ones(1, 1, device="cuda")
-    bank, _ = sobol_bank(128, 21, 0, 0, "normal", mean.device, torch.float32)
-    for warps in (4, 8):
-        run = lambda: triton_quadrature.nll(mean, scale, tau, batch.target, warps=warps)  # noqa: B023, E731
-        log("tile of quadrature", warps=warps, ms=_bench(run, budget))
-    for block, warps in ((32, 1), (64, 2), (128, 4)):
-        tile = {"BLOCK_K": 32, "BLOCK_R": block, "num_warps": warps}
-        run = lambda: triton_qmc.nll(mean, scale, tau, batch.target, bank, tile)  # noqa: B023, E731
-        log("tile of qmc", rows_per_program=block, warps=warps, ms=_bench(run, budget))
-
-
-def _bench(run: Callable[[], object], budget: float) -> float:
-    run()
-    torch.cuda.synchronize()
-    values, begin = [], time.perf_counter()
-    while len(values) < 5 or (time.perf_counter() - begin < budget and len(values) < 100):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        values.append(float(start.elapsed_time(end)))
-    return statistics.median(values)
 
 
 def main() -> None:
@@ -259,7 +224,11 @@ def main() -> None:
     parser.add_argument("--out", help="file of JSON lines")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--budget", type=float, default=0.6, help="seconds of repetitions per figure")
+    parser.add_argument("--threads", type=int, help="of the CPU")
+    parser.add_argument("--no-growth", action="store_true", help="only the table")
     options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
     log = Log(options.out, options.device)
     if options.device == "cuda":
         for rows, classes, draws in (
@@ -270,16 +239,17 @@ def main() -> None:
         ):
             compare(log, rows, classes, 1.0, "cuda", torch.float32, options.budget, draws)
         compare(log, 33_282, 21, 1.0, "cuda", torch.bfloat16, options.budget, 128)
-        tiles(log, options.budget / 3)
     else:
         for classes in (10, 100):
             for tau in (0.5, 5.0):
                 compare(log, 256, classes, tau, "cpu", torch.float32, options.budget, 128)
-    for classes in (10, 21, 100):
+    if options.no_growth:
+        return
+    for classes in (10, 21, 100, 1000):
         for tau in (0.5, 1.0, 5.0):
             batch = Batch(512, classes, tau, 0, options.device, torch.float32)
             counts = {"mc 1000": 1000, "qmc 64": 64, "qmc 128": 128, "qmc 256": 256}
-            log("error of log p", classes=classes, tau=tau, **pointwise(batch, counts))
+            log("error of log p and of p", classes=classes, tau=tau, **pointwise(batch, counts))
     growth(log, options.device, options.budget / 3)
 
 

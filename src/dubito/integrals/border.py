@@ -40,16 +40,16 @@ def as_latent(
     check_floating(mean, "mean")
     if not -mean.dim() <= dim < mean.dim():
         raise DubitoError("no such class axis", where=f"dim={dim}", got=f"mean of shape {tuple(mean.shape)}")
-    m = mean.movedim(dim, -1)
+    m = _last(mean, dim)
     if not (keep_half and m.dtype == torch.bfloat16):
         m = _widen(m)
     s = as_real(scale, m)
-    s = s if s.dim() == 0 else s.movedim(dim, -1)
+    s = s if s.dim() == 0 else _last(s, dim)
     tau = as_real(temperature, at_least_float32(m.new_empty(0)))
     _check_values(m, s, tau)
     try:
-        shape = torch.broadcast_shapes(m.shape, s.shape)
-        m, s = m.expand(shape), s.expand(shape)
+        shape = m.shape if m.shape == s.shape else torch.broadcast_shapes(m.shape, s.shape)
+        m, s = (x if x.shape == shape else x.expand(shape) for x in (m, s))
         tau = tau.expand(*shape[:-1], 1)
     except RuntimeError:
         raise DubitoError(
@@ -65,7 +65,12 @@ def as_real(value: float | Tensor, like: Tensor) -> Tensor:
     if isinstance(value, Tensor):
         wide = value if value.dtype == like.dtype else _widen(value)
         return wide.to(like.device, like.dtype)
-    return torch.tensor(value, dtype=like.dtype, device=like.device)
+    return torch.full((), value, dtype=like.dtype, device=like.device)  # made there: nothing waits for a copy
+
+
+def _last(x: Tensor, dim: int) -> Tensor:
+    """The class axis last, the tensor itself where it is so already: every view costs a GPU's caller some time."""
+    return x if dim in (-1, x.dim() - 1) else x.movedim(dim, -1)
 
 
 class _FromHalf(torch.autograd.Function):

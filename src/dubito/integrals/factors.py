@@ -42,7 +42,7 @@ class Rule(NamedTuple):
 def rules(rank: int, seed: int, like: Tensor) -> list[Rule]:
     """Rules of rising size for so many factors."""
     if rank in _ORDERS:
-        return [_hermite(rank, order, like) for order in _ORDERS[rank]]
+        return [hermite_rule(rank, order, like) for order in _ORDERS[rank]]
     return [sobol_rule(count, rank, seed, like) for count in _SOBOL]
 
 
@@ -56,7 +56,7 @@ def sobol_rule(count: int, rank: int, seed: int, like: Tensor) -> Rule:
     return Rule(points, torch.full_like(points[:, 0], -math.log(len(points))), True)
 
 
-def _hermite(rank: int, order: int, like: Tensor) -> Rule:
+def hermite_rule(rank: int, order: int, like: Tensor) -> Rule:
     """The product rule of an order, without the corners whose weight cannot matter."""
     k = torch.arange(1, order, dtype=torch.float64)
     jacobi = torch.diag(k.sqrt(), 1) + torch.diag(k.sqrt(), -1)

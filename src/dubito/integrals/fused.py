@@ -30,14 +30,41 @@ def fits(classes: int) -> bool:
 
 
 def quadrature(
-    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """log p, error, and gradients in mean, scale and temperature; rows with an infinite error need more."""
+    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
+) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor | None]:
+    """log p, error, and gradients in mean, scale and temperature; and which rows need more, None if none does."""
     from . import triton_quadrature
 
-    return triton_quadrature.nll(
-        mean.contiguous(), scale.contiguous(), temperature.contiguous(), target.contiguous()
+    *found, missed = triton_quadrature.nll(
+        mean.contiguous(), scale.contiguous(), one_or_all(temperature), target.contiguous(), tol
     )
+    log_p, error, d_mean, d_scale, d_tau = found
+    hard = None
+    if int(missed) > 0:  # the only time that the device is waited for
+        hard = ~(error <= log_p.abs() * triton_quadrature.ALLOWED + tol)
+    return (log_p, error, d_mean, d_scale, d_tau), hard
+
+
+def one_or_all(temperature: Tensor) -> Tensor:
+    """(B, 1) as the kernels read it: a single number where all rows share it."""
+    return temperature[:1] if temperature.stride(0) == 0 else temperature.contiguous()
+
+
+def scaled_gradients(
+    ctx: Any, grad: Tensor, lost: bool = False
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients that a forward pass has saved, times what comes back; only those that are asked for.
+
+    A `lost` row has log p = -inf and zero gradients: infinite weights must not make NaN of them.
+    """
+    column = grad.unsqueeze(-1)
+    found: list[Tensor | None] = []
+    for d, dtype, wanted in zip(ctx.saved_tensors, ctx.dtypes, ctx.needs_input_grad):
+        scaled = column * d if wanted else None
+        if scaled is not None and lost:
+            scaled = torch.where(d == 0, 0.0, scaled)
+        found.append(None if scaled is None else scaled.to(dtype))
+    return found[0], found[1], found[2]
 
 
 class QmcLikelihood(torch.autograd.Function):
@@ -51,7 +78,7 @@ class QmcLikelihood(torch.autograd.Function):
         from . import triton_qmc
 
         log_p, *gradients = triton_qmc.nll(
-            mean.contiguous(), scale.contiguous(), temperature.contiguous(), target.contiguous(), bank
+            mean.contiguous(), scale.contiguous(), one_or_all(temperature), target.contiguous(), bank
         )
         ctx.save_for_backward(*gradients)
         ctx.dtypes = (mean.dtype, scale.dtype, temperature.dtype)
@@ -61,9 +88,7 @@ class QmcLikelihood(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients."""
-        column = grad.unsqueeze(-1)
-        scaled = [(column * d).to(t) for d, t in zip(ctx.saved_tensors, ctx.dtypes)]
-        return scaled[0], scaled[1], scaled[2], None, None
+        return *scaled_gradients(ctx, grad), None, None
 
 
 class QmcAllClasses(torch.autograd.Function):

@@ -29,7 +29,7 @@ from .search import Support
 from .table import DEEP, lookup
 
 _CHANGE = 2e-3  # of a gradient when the step is halved; what is left then is about its power of 1.5
-_EARLIER = 4
+_EARLIER = 5
 _NOTHING = 1e-8  # gradients below this, relative to 1 / width, need not settle
 
 

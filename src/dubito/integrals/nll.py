@@ -13,7 +13,7 @@ from ..errors import DubitoError, nearest
 from .border import Latent, as_latent
 from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
-from .fused import QmcLikelihood, fits, ready
+from .fused import QmcLikelihood, fits, ready, scaled_gradients
 from .noise import check_kind, fresh_seed, power_of_two, sobol_bank
 from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve
 from .report import Report
@@ -29,33 +29,36 @@ class _Likelihood(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         answer, hard = solve(mean, scale, temperature, target, tol)
         ctx.save_for_backward(answer.d_mean, answer.d_scale, answer.d_temperature)
         ctx.dtypes = (mean.dtype, scale.dtype, temperature.dtype)
-        ctx.mark_non_differentiable(answer.error, hard)
+        ctx.lost = hard is not None or not mean.is_cuda  # the kernels hand over every row that may have lost
+        ctx.mark_non_differentiable(*(x for x in (answer.error, hard) if x is not None))
         return answer.log_p, answer.error, hard
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        column = grad.unsqueeze(-1)
-        # A lost row has log p = -inf and zero gradients: keep infinite weights from making NaN of them.
-        scaled = [torch.where(d == 0, 0.0, column * d).to(t) for d, t in zip(ctx.saved_tensors, ctx.dtypes)]
-        return scaled[0], scaled[1], scaled[2], None, None
+        return *scaled_gradients(ctx, grad, ctx.lost), None, None
 
 
-def log_likelihood(latent: Latent, target: Tensor, tol: float) -> tuple[Tensor, Tensor, Tensor]:
-    """log p of the target, its error, and which rows took the thorough rule, for independent classes."""
-    shape, classes = latent.mean.shape[:-1], latent.mean.shape[-1]
-    log_p, error, hard = _Likelihood.apply(  # type: ignore[no-untyped-call]
-        latent.mean.reshape(-1, classes),
-        latent.scale.reshape(-1, classes),
-        latent.temperature.reshape(-1, 1),
-        target.reshape(-1),
-        tol,
-    )
-    return log_p.reshape(shape), error.reshape(shape), hard.reshape(shape)
+def log_likelihood(latent: Latent, target: Tensor, tol: float) -> tuple[Tensor, Tensor, int]:
+    """log p of the target, its error, and how many rows took the thorough rule, for independent classes."""
+    log_p, error, hard = _Likelihood.apply(*_flat(latent, target), tol)  # type: ignore[no-untyped-call]
+    count = 0 if hard is None else int(hard.sum())
+    if target.dim() == 1:
+        return log_p, error, count
+    return log_p.reshape(target.shape), error.reshape(target.shape), count
+
+
+def _flat(latent: Latent, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mean, scale (B, K), temperature (B, 1), target (B,); what has this shape already is taken as it is."""
+    mean, scale, tau = latent.mean, latent.scale, latent.temperature
+    if target.dim() == 1:
+        return mean, scale, tau, target
+    classes = mean.shape[-1]
+    return mean.reshape(-1, classes), scale.reshape(-1, classes), tau.reshape(-1, 1), target.reshape(-1)
 
 
 def expected_softmax_nll(
@@ -126,10 +129,13 @@ def expected_softmax_nll(
     else:
         check_indices(target, latent.mean, ignore_index)
         kept = target != ignore_index
+    if tol is not None and not tol > 0:
+        raise DubitoError("the tolerance must be positive", got=tol)
     options = _Options(method, samples, fresh_seed(generator), tol, noise, report is not None)
-    if method == "fixed" and kept is not None:  # no branch on values
-        target = torch.where(kept, target, 0)
-    if kept is None or method == "fixed" or bool(kept.all()):
+    unread = method == "fixed" or fused  # no branch on values: a GPU would have to be waited for
+    if unread and kept is not None:
+        target = target * kept
+    if kept is None or unread or bool(kept.all()):
         log_p, result = _dispatch(latent, target.long(), options)
     else:
         some = Latent(*(None if x is None else x[kept] for x in latent))  # type: ignore[arg-type]
@@ -139,6 +145,10 @@ def expected_softmax_nll(
         report(result)
     if kept is None:
         return reduce(-expect(log_p, weights.to(log_p.dtype)), None, reduction)
+    if fused and reduction == "mean" and not isinstance(temperature, Tensor) and temperature > 0:
+        # No log p is infinite here, so that ignored rows may be multiplied away: half as many launches.
+        share = kept.flatten().to(log_p.dtype)
+        return -torch.dot(log_p.flatten(), share / share.sum().clamp(min=1.0))
     return reduce(-log_p, kept, reduction)
 
 
@@ -158,8 +168,8 @@ def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor
         goal = options.tol if options.tol is not None else default_tolerance(latent.mean.dtype)
         log_p, off, hard = log_likelihood(latent, target, goal)
         points = quick_nodes(latent.mean.dtype)
-        if options.estimate and bool(hard.any()):
-            points, reason = MOST_NODES, f"{reason}; {int(hard.sum())} rows by the thorough rule"
+        if hard:
+            points, reason = MOST_NODES, f"{reason}; {hard} rows by the thorough rule"
         return log_p, Report(method, reason, points, off, goal)
     if method == "fixed":
         log_p, off = fixed_log_likelihood(latent.mean, latent.scale, latent.temperature, target)
@@ -201,13 +211,8 @@ def _fused_qmc(latent: Latent, target: Tensor, options: _Options) -> Tensor:
     classes = latent.mean.shape[-1]
     count, device = power_of_two(options.samples), latent.mean.device
     bank, _ = sobol_bank(count, classes, 0, options.seed, options.noise, device, torch.float32)
-    flat = (
-        latent.mean.reshape(-1, classes),
-        latent.scale.reshape(-1, classes),
-        latent.temperature.reshape(-1, 1),
-    )
-    log_p: Tensor = QmcLikelihood.apply(*flat, target.reshape(-1), bank)  # type: ignore[no-untyped-call]
-    return log_p.reshape(target.shape)
+    log_p: Tensor = QmcLikelihood.apply(*_flat(latent, target), bank)  # type: ignore[no-untyped-call]
+    return log_p if target.dim() == 1 else log_p.reshape(target.shape)
 
 
 def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from .._tensors import at_least_float32
 from . import fused
 from .likelihood import Answer, integrate, laplace_nodes, tanh_sinh_nodes
 from .rows import make_rows
+from .scan import scan_support
 from .search import find_support
 
 _ELEMENTS = 1 << 18  # rows x classes x nodes worked on at a time: what fits into a cache
@@ -28,7 +29,7 @@ _TABLE = 3e-9  # relative error of the table, found by comparison with full prec
 
 def quick_nodes(dtype: torch.dtype) -> int:
     """Nodes of the quick rule."""
-    return 41 if dtype == torch.float64 else 25
+    return 33 if dtype == torch.float64 else 21
 
 
 MOST_NODES = 4 * (_LEVELS[-1] + 1)
@@ -41,30 +42,30 @@ def default_tolerance(dtype: torch.dtype) -> float:
 
 def solve(
     mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
-) -> tuple[Answer, Tensor]:
-    """log p of the target, error and gradients; and which rows took the thorough rule.
+) -> tuple[Answer, Tensor | None]:
+    """log p of the target, error and gradients; and which rows took the thorough rule, None for none of them.
 
     mean, scale (B, K), temperature (B, 1), target (B,). Errors above `tol` mean that it was not reached. The
     gradients are always computed: whether they have settled is part of the test of the value. On a GPU the quick
     rule is a fused kernel.
     """
     if mean.numel() > 0 and fused.ready(mean, scale, temperature):
-        log_p, error, *slopes = fused.quadrature(mean, scale, temperature, target)
-        answer = Answer(log_p, error, error <= tol, *slopes)
-        hard = ~answer.settled
-        if bool(hard.any()):
-            m, s, tau, y = _pick(hard, mean, scale, temperature, target)
-            rest, _ = solve(m.double(), s.double(), tau.double(), y, tol)
-            answer = _merge(answer, hard, _cast(rest, torch.float32))
-        return answer, hard
+        found, missed = fused.quadrature(mean, scale, temperature, target, tol)
+        if missed is None:
+            return Answer(*found[:2], torch.ones((), dtype=torch.bool), *found[2:]), None
+        m, s, tau, y = _pick(missed, mean, scale, temperature, target)
+        rest, _ = solve(m.double(), s.double(), tau.double(), y, tol)
+        return _merge(Answer(*found[:2], ~missed, *found[2:]), missed, _cast(rest, torch.float32)), missed
     mean, scale, temperature = at_least_float32(mean), at_least_float32(scale), at_least_float32(temperature)
     if mean.shape[0] == 0:
         value, error = mean.new_zeros(0), mean.new_zeros(0)
-        return Answer(value, error, error.bool(), mean, mean, temperature), error.bool()
+        return Answer(value, error, error.bool(), mean, mean, temperature), None
     points, scale, mean, ties, lost = spread_points(mean, scale, temperature, target)
     answer = _quick(mean, scale, temperature, target, tol)
-    hard = ~_good(answer, tol) & ~lost
-    if bool(hard.any()):
+    hard: Tensor | None = ~_good(answer, tol) & ~lost
+    if hard is None or not bool(hard.any()):
+        hard = None
+    else:
         answer = _merge(answer, hard, _thorough(*_pick(hard, mean, scale, temperature, target), tol))
     log_p = torch.where(lost, -math.inf, answer.log_p - ties.log())
     error = answer.error + _TABLE * (1 + answer.log_p.abs())
@@ -129,19 +130,19 @@ def _quick(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol
     """The quick rule, a cache-sized part at a time; rows that just miss get a second, closer look."""
     nodes = quick_nodes(mean.dtype)
     size = max(1, _elements(mean) // (mean.shape[-1] * nodes))
-    drop = min(38.0, 6 - math.log(tol))
+    drop = min(38.0, (1 if mean.dtype == torch.float32 else 4) - math.log(tol))
     parts = []
     for inputs in zip(*(x.split(size) for x in (mean, scale, temperature, target))):
         rows = make_rows(*inputs)
-        support, _ = find_support(rows, drop)
+        support = scan_support(rows, drop)
         answer = integrate(rows, support.mode, laplace_nodes(support, nodes), 1, exact=False)
-        close = ~_good(answer, tol) & (answer.error < 1)
-        if bool(close.any()):
-            rows, support = rows.take(close), type(support)(*(x[close] for x in support))
+        missed = ~_good(answer, tol)
+        if bool(missed.any()):
+            rows, support = rows.take(missed), type(support)(*(x[missed] for x in support))
             finer = laplace_nodes(support, 2 * nodes - 1)
-            answer = _merge(answer, close, integrate(rows, support.mode, finer, 1, exact=False))
+            answer = _merge(answer, missed, integrate(rows, support.mode, finer, 1, exact=False))
         parts.append(answer)
-    return Answer(*(torch.cat(column) for column in zip(*parts)))
+    return parts[0] if len(parts) == 1 else Answer(*(torch.cat(column) for column in zip(*parts)))
 
 
 def _good(answer: Answer, tol: float) -> Tensor:

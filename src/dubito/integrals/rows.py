@@ -21,7 +21,7 @@ class Rows(NamedTuple):
     width: Tensor  # (B, K), standard deviation of Gaussian plus Gumbel
     cos: Tensor  # (B, K), scale / width
     sin: Tensor  # (B, K), sqrt(c) temperature / width
-    cell: Tensor  # (B, K) int64, angle cell of the table
+    cell: Tensor  # (B, K) int32, angle cell of the table
     offset: Tensor  # (B, K), offset in that cell
     turn: Tensor  # (B, K), derivative of the offset in the angle
     target: Tensor  # (B, 1) int64
@@ -72,6 +72,19 @@ def make_rows(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) 
         target,
         tab,
     )
+
+
+def rough_value_and_slope(rows: Rows, t: Tensor) -> tuple[Tensor, Tensor]:
+    """As `rough_log_integrand`, without the second derivative."""
+    inverse = 1 / rows.width.unsqueeze(-1)
+    x = (t.unsqueeze(1) - rows.mean.unsqueeze(-1)) * inverse
+    m, m_x, m_xx = rough(rows.table, x, rows.cell.unsqueeze(-1), rows.offset.unsqueeze(-1))
+    log_f = -m.clamp(max=80.0).exp()
+    y, y_x, y_xx = rows.of_target(m), rows.of_target(m_x), rows.of_target(m_xx)
+    width = rows.of_target(rows.width.unsqueeze(-1))
+    value = log_f.sum(1) + y + (-y_x).clamp(min=1e-30).log() - width.log()
+    first = (log_f.mul_(m_x) * inverse).sum(1) + (y_x + y_xx / y_x) / width
+    return value, first
 
 
 def rough_log_integrand(rows: Rows, t: Tensor, *, branchless: bool = False) -> tuple[Tensor, Tensor, Tensor]:

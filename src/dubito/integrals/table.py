@@ -161,16 +161,21 @@ def table(device: torch.device, dtype: torch.dtype) -> Table:
 
 
 def angle_cell(tab: Table, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The cell of an angle (int64), the offset v within it, and the inverse half-width of the cell."""
-    cell = _angle_steps(alpha).floor().clamp(0, ANGLES - 1).long().clamp(min=0)
-    turn = tab.turn[cell]
-    return cell, (alpha - tab.angle[cell]) * turn, turn
+    """The cell of an angle (int32), the offset v within it, and the inverse half-width of the cell."""
+    cell = _angle_steps(alpha).floor_().clamp_(0, ANGLES - 1).int().clamp_(min=0)
+    turn = _at(tab.turn, cell)
+    return cell, (alpha - _at(tab.angle, cell)) * turn, turn
+
+
+def _at(column: Tensor, index: Tensor) -> Tensor:
+    """Entries of a vector. `index_select` with int32 is the fastest way there is on a CPU."""
+    return column.index_select(0, index.reshape(-1)).reshape(index.shape)
 
 
 def x_cell(x: Tensor) -> Tensor:
-    """The cell (int64) of an x inside the table; a NaN lands in the first."""
+    """The cell (int32) of an x inside the table; a NaN lands in the first."""
     steps = torch.log1p(x.abs() * (1 / STRETCH)).mul_(1 / STEP).copysign_(x)
-    return steps.floor_().add_(LEFT).long().clamp_(0, LEFT + RIGHT - 1)
+    return steps.floor_().add_(LEFT).int().clamp_(0, LEFT + RIGHT - 1)
 
 
 def lookup(tab: Table, x: Tensor, cell: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -181,22 +186,23 @@ def lookup(tab: Table, x: Tensor, cell: Tensor, v: Tensor) -> tuple[Tensor, Tens
     """
     x = x.clamp(X_MIN, X_MAX)
     row = x_cell(x)
-    inverse = tab.inverse.take(row)
-    u = (x - tab.centre.take(row)).mul_(inverse)
-    index = row.mul_(ANGLES).add_(cell)
+    inverse = _at(tab.inverse, row)
+    u = (x - _at(tab.centre, row)).mul_(inverse)
+    index = row.mul_(ANGLES).add_(cell).reshape(-1)
+    shape, u, v = x.shape, u.reshape(-1), v.reshape(-1)
     terms = iter(reversed(tab.coefficients))
-    value = d_u = d_v = next(terms).take(index)
+    value = d_u = d_v = next(terms).index_select(0, index)
     for degree in range(1, tab.degree + 1):
         # the coefficient of the next lower power of u: a polynomial in v of this degree, and its derivative
-        across = slope = next(terms).take(index)
+        across = slope = next(terms).index_select(0, index)
         for power in range(degree):
             slope = across if power == 0 else torch.addcmul(across, slope, v)
-            across = torch.addcmul(next(terms).take(index), across, v)
+            across = torch.addcmul(next(terms).index_select(0, index), across, v)
         first = degree == 1
         d_u = value if first else torch.addcmul(value, d_u, u)
         d_v = slope if first else torch.addcmul(slope, d_v, u)
         value = torch.addcmul(across, value, u)
-    return value, d_u * inverse, d_v
+    return value.reshape(shape), d_u.reshape(shape) * inverse, d_v.reshape(shape)
 
 
 def rough(
@@ -208,13 +214,13 @@ def rough(
     """
     inside = x.clamp(X_MIN, X_MAX)
     row = x_cell(inside)
-    inverse = tab.inverse.take(row)
-    u = (inside - tab.centre.take(row)).mul_(inverse)
+    inverse = _at(tab.inverse, row)
+    u = (inside - _at(tab.centre, row)).mul_(inverse)
     index = row.mul_(ANGLES).add_(cell)
     c, d = tab.coefficients, tab.degree  # the powers 1, v, ..., v^d, u, u v, ..., u v^(d - 1), u^2, ...
-    linear = torch.addcmul(c[d + 1].take(index), c[d + 2].take(index), v)
-    square = c[2 * d + 1].take(index)
-    value = torch.addcmul(c[0].take(index), c[1].take(index), v)
+    linear = torch.addcmul(_at(c[d + 1], index), _at(c[d + 2], index), v)
+    square = _at(c[2 * d + 1], index)
+    value = torch.addcmul(_at(c[0], index), _at(c[1], index), v)
     value += u * torch.addcmul(linear, square, u)
     d_x, d_xx = torch.addcmul(linear, square, u, value=2.0) * inverse, 2 * square * inverse * inverse
     least, most = (None, None) if branchless else torch.aminmax(x)

@@ -1,11 +1,11 @@
-# ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """The likelihood of one class by quadrature in a single kernel: one program per row, nodes along the lanes.
 
-The same mathematics as `search` and `likelihood`, arranged for a GPU. 32 points over a safe range show where
-the log-concave integrand lives; 64 equally spaced nodes over that part give value, gradients and error.
-Neighbouring lanes read neighbouring cells of the table. Rows that miss (scales of very different size) get an
-infinite error and are left to the thorough rule. Classes come in chunks, and with more than one chunk they
+The same mathematics as `search` and `likelihood`, arranged for a GPU. Some points over a safe range show where
+the log-concave integrand lives; 32 nodes over that part give value, gradients and error.
+Neighbouring lanes read neighbouring cells of the table. Rows that miss are done again with 128 nodes by a second
+launch, in which the others end at once; what misses again (scales of very different size) is left to the
+thorough rule. Classes come in chunks, and with more than one chunk they
 are computed twice: once for the weights of the nodes, once for the gradients, so that memory is O(rows x
 classes). Imported only where Triton is.
 """
@@ -18,50 +18,13 @@ import triton.language as tl
 from torch import Tensor
 
 from . import table as _table
-from .triton_table import ROOT_C, X_MAX, class_columns, look_up, rough, tables
+from .triton_range import support
+from .triton_table import ROOT_C, X_MAX, X_MIN, class_columns, look_up, tables
 
-_DEEP, _FAR = tl.constexpr(_table.DEEP), tl.constexpr(_table.FAR)
-_DROP, _ROUNDS, _ENOUGH = tl.constexpr(16.0), tl.constexpr(8), tl.constexpr(4)
-_CHANGE, _NOTHING = tl.constexpr(2e-3), tl.constexpr(1e-7)
-
-
-@triton.jit
-def _range(
-    mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, target, classes, shift, gumbel, own_width,
-    BLOCK_K: tl.constexpr, POINTS: tl.constexpr,
-):  # fmt: skip
-    """A stretch of t at whose ends the integrand has dropped by `_DROP` nats or more."""
-    high = 0.0
-    for start in range(0, classes, BLOCK_K):
-        k, keep, mean, width, cos, sin, cell, offset, turn = class_columns(
-            mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K
-        )
-        high = tl.maximum(high, tl.max(tl.where(keep, mean + 6 * width, 0.0)))
-    low = -7 * own_width
-    high += 14 * own_width
-    index = tl.arange(0, POINTS)
-    inside = 0
-    rounds = 0
-    while (inside < _ENOUGH) & (rounds < _ROUNDS):
-        step = (high - low) / (POINTS - 1)
-        t = low + step * index[None, :]
-        value = tl.zeros([POINTS], tl.float32)
-        for start in range(0, classes, BLOCK_K):
-            k, keep, mean, width, cos, sin, cell, offset, turn = class_columns(
-                mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K
-            )
-            m, m_x = rough(table_ptr, cells_ptr, (t - mean) / width, cell, offset)
-            own = m + tl.log(tl.maximum(-m_x, 1e-30))
-            terms = tl.where(k == target, own, 0.0) - tl.exp(tl.minimum(m, 80.0))
-            value += tl.sum(tl.where(keep, terms, 0.0), 0)
-        within = value > tl.max(value) - _DROP
-        inside = tl.sum(within.to(tl.int32))
-        first = tl.min(tl.where(within, index, POINTS)) - 1
-        last = tl.max(tl.where(within, index, -1)) + 1
-        high = low + step * tl.minimum(last, POINTS - 1)
-        low = low + step * tl.maximum(first, 0)
-        rounds += 1
-    return low, high
+_FAR = tl.constexpr(_table.FAR)
+_ROUNDING = tl.constexpr(2.5e-7)  # of log p, relative: what float32 leaves
+ALLOWED = 3e-7  # beyond the tolerance, relative to log p
+_CHANGE, _NOTHING = tl.constexpr(8e-3), tl.constexpr(1e-7)
 
 
 @triton.jit
@@ -80,7 +43,7 @@ def _values(
 
 @triton.jit
 def _over_classes(k, keep, width, cos, sin, turn, x, m, m_x, m_v, target):
-    """Sums over the classes of a chunk, (1, nodes): log-integrand, rivals' rate, and the target's M and ratio."""
+    """Sums over a chunk, (1, nodes): log-integrand, rivals' rate, the target's M and ratio; and the least x."""
     log_f = tl.where(keep, -tl.exp(m), 0.0)
     mine = k == target
     # The Gumbel's tail is exactly exponential far to the right.
@@ -93,7 +56,7 @@ def _over_classes(k, keep, width, cos, sin, turn, x, m, m_x, m_v, target):
     rate = tl.sum(tl.where(mine, 0.0, log_f * m_x / width), 0, keep_dims=True)
     own_m = tl.sum(tl.where(mine & (straight == 0), m, 0.0), 0, keep_dims=True)
     ratio = tl.sum(tl.where(mine, slant, 0.0), 0, keep_dims=True)
-    bottom = tl.max(tl.where(keep, m, -1e30), 0, keep_dims=True)
+    bottom = tl.min(tl.where(keep, x, 1e30), 0, keep_dims=True)
     return terms, rate, own_m, ratio, bottom
 
 
@@ -158,24 +121,34 @@ def _gradients(
 @triton.jit
 def _kernel(
     mean_ptr, scale_ptr, tau_ptr, target_ptr, angle_ptr, cells_ptr, table_ptr,
-    log_p_ptr, error_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr, classes, tau_stride,
-    BLOCK_K: tl.constexpr, POINTS: tl.constexpr, NODES: tl.constexpr, ONE: tl.constexpr,
+    log_p_ptr, error_ptr, missed_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr, classes, tau_stride, tol, allowed,
+    BLOCK_K: tl.constexpr, POINTS: tl.constexpr, NODES: tl.constexpr, ONE: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """One row. ONE says that all classes fit into one chunk, whose values are then kept for the gradients."""
+    """One row. ONE says that all classes fit into one chunk, whose values are then kept for the gradients.
+
+    AGAIN: only rows whose error is above the tolerance; those that stay above it are counted.
+    """
     row = tl.program_id(0)
+    if AGAIN:  # noqa: SIM102
+        if tl.load(error_ptr + row) <= tol + allowed * tl.abs(tl.load(log_p_ptr + row)):
+            return
     target = tl.load(target_ptr + row)
     gumbel = ROOT_C * tl.load(tau_ptr + row * tau_stride).to(tl.float32)
     own_at = row.to(tl.int64) * classes + target
     shift = tl.load(mean_ptr + own_at).to(tl.float32)
     own_scale = tl.load(scale_ptr + own_at).to(tl.float32)
     own_width = tl.sqrt(own_scale * own_scale + gumbel * gumbel)
-    low, high = _range(
+    low, high, mode = support(
         mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, target, classes, shift, gumbel, own_width,
         BLOCK_K, POINTS,
     )  # fmt: skip
     node = tl.arange(0, NODES)[None, :]
+    # A parabola t(s) brings the mode near the middle of the nodes: a long tail on one side needs few of them.
     step = (high - low) / (NODES - 1)
-    t = low + step * node
+    even = tl.minimum(tl.maximum(4 * (mode - low) / (high - low) - 1, 0.35), 1.65)
+    s = node * (1.0 / (NODES - 1))
+    t = low + (high - low) * s * (even + (1 - even) * s)
+    stretch = even + 2 * (1 - even) * s
     own_x = t / own_width
 
     # Value: the integrand at all nodes.
@@ -191,22 +164,11 @@ def _kernel(
         rate = tl.zeros([1, NODES], tl.float32)
         own_m = tl.zeros([1, NODES], tl.float32)
         ratio = tl.zeros([1, NODES], tl.float32)
-        bottom = tl.full([1, NODES], -1e30, tl.float32)
+        bottom = tl.full([1, NODES], 1e30, tl.float32)
         for start in range(0, classes, BLOCK_K):
             k, keep, width, cos, sin, turn, x, m, m_x, m_v = _values(
-                mean_ptr,
-                scale_ptr,
-                angle_ptr,
-                cells_ptr,
-                table_ptr,
-                row,
-                start,
-                classes,
-                shift,
-                gumbel,
-                t,
-                BLOCK_K,
-            )
+                mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K
+            )  # fmt: skip
             more, more_rate, more_m, more_ratio, deeper = _over_classes(
                 k, keep, width, cos, sin, turn, x, m, m_x, m_v, target
             )
@@ -214,18 +176,18 @@ def _kernel(
             rate += more_rate
             own_m += more_m
             ratio += more_ratio
-            bottom = tl.maximum(bottom, deeper)
-    terms += tl.log(step) - tl.log(own_width)
+            bottom = tl.minimum(bottom, deeper)
+    terms += tl.log(step * stretch) - tl.log(own_width)
     top = tl.max(tl.max(terms, 1), 0)
     total = _all(tl.exp(terms - top))
     log_p = top + tl.log(total)
     weight = tl.exp(terms - top) / total
     # Error: every other node alone, and whether anything that counts lies outside the table.
-    even = _all(tl.where(node % 2 == 0, weight, 0.0))
-    coarse = tl.where(node % 2 == 0, weight / even, 0.0)
-    change = tl.maximum(tl.abs(tl.log(2 * even)), tl.abs(tl.log(2 * (1 - even))))
-    error = change * tl.sqrt(change) + 5e-7 * (1 + tl.abs(log_p))
-    lost = (weight > 1e-9) & ((bottom > _DEEP) | (own_m < _FAR))
+    half = _all(tl.where(node % 2 == 0, weight, 0.0))
+    coarse = tl.where(node % 2 == 0, weight / half, 0.0)
+    change = tl.maximum(tl.abs(tl.log(2 * half)), tl.abs(tl.log(2 * (1 - half))))
+    error = change * tl.sqrt(change) + _ROUNDING * (1 + tl.abs(log_p))
+    lost = (weight > 1e-9) & ((bottom < X_MIN) | (own_m < _FAR))
     error += tl.where(_all(lost.to(tl.float32)) > 0, float("inf"), 0.0)
     # Gradients: averages of derivatives of log F.
     own_a, own_b, own_c = _own(weight, rate, own_width, own_x, ratio)
@@ -245,19 +207,8 @@ def _kernel(
         widest = 0.0
         for start in range(0, classes, BLOCK_K):
             k, keep, width, cos, sin, turn, x, m, m_x, m_v = _values(
-                mean_ptr,
-                scale_ptr,
-                angle_ptr,
-                cells_ptr,
-                table_ptr,
-                row,
-                start,
-                classes,
-                shift,
-                gumbel,
-                t,
-                BLOCK_K,
-            )
+                mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K
+            )  # fmt: skip
             part, part_2, mean_2, scale_2, off_mean, off_scale, wide = _gradients(
                 d_mean_ptr, d_scale_ptr, row, classes, k, keep, width, cos, sin, turn, x, m, m_x, m_v, target,
                 weight, coarse, own_a, own_b, own_c, own_a2, own_b2, own_c2,
@@ -274,27 +225,44 @@ def _kernel(
     moved = moved | (tl.abs(d_tau_2 - d_tau) > _CHANGE * tl.abs(d_tau) + floor)
     tl.store(d_tau_ptr + row, ROOT_C * d_tau)
     tl.store(log_p_ptr + row, log_p)
-    tl.store(error_ptr + row, tl.where(moved, float("inf"), error))
+    error = tl.where(moved, float("inf"), error)
+    tl.store(error_ptr + row, error)
+    if AGAIN:
+        good = error <= tol + allowed * tl.abs(log_p)
+        tl.atomic_add(missed_ptr, tl.where(good, 0, 1))
 
 
 def nll(
-    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, warps: int | None = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """log p of the target (B,), its error (B,), and gradients in mean, scale (B, K) and temperature (B, 1).
+    mean: Tensor,
+    scale: Tensor,
+    temperature: Tensor,
+    target: Tensor,
+    tol: float = 2e-5,
+    shapes: tuple[tuple[int, int, int], ...] | None = None,
+) -> tuple[Tensor, ...]:
+    """log p of the target (B,), its error (B,), gradients in mean, scale (B, K), temperature (B, 1); and a count.
 
     mean and scale (B, K) contiguous, float32 or bfloat16; temperature (B, 1) or one number; results in float32. An
-    infinite or NaN error marks a row that needs the thorough rule.
+    error above `tol` + `ALLOWED` |log p|, or a NaN, marks a row that needs the thorough rule; the last tensor (1,)
+    says how many there are. `shapes` overrides the nodes, points and warps of the two launches.
     """
     rows, classes = mean.shape
     device = mean.device
     log_p, error = (torch.empty(rows, dtype=torch.float32, device=device) for _ in range(2))
     d_mean, d_scale = (torch.empty(rows, classes, dtype=torch.float32, device=device) for _ in range(2))
     d_tau = torch.empty(rows, 1, dtype=torch.float32, device=device)
+    missed = torch.zeros(1, dtype=torch.int32, device=device)
     block = max(2, min(32, triton.next_power_of_2(classes)))
-    warps = warps or {32: 8, 16: 4}.get(block, 2)
-    _kernel[(rows,)](
-        mean, scale, temperature, target, *tables(device),
-        log_p, error, d_mean, d_scale, d_tau, classes, 1 if temperature.numel() > 1 else 0,
-        BLOCK_K=block, POINTS=32, NODES=64, ONE=classes <= block, num_warps=warps,
-    )  # fmt: skip
-    return log_p, error, d_mean, d_scale, d_tau
+    for again, (nodes, points, warps) in enumerate(shapes or launches(block)):
+        _kernel[(rows,)](
+            mean, scale, temperature, target, *tables(device),
+            log_p, error, missed, d_mean, d_scale, d_tau, classes, 1 if temperature.numel() > 1 else 0,
+            tol, ALLOWED, BLOCK_K=block, POINTS=points, NODES=nodes, ONE=classes <= block, AGAIN=again > 0,
+            num_warps=warps,
+        )  # fmt: skip
+    return log_p, error, d_mean, d_scale, d_tau, missed
+
+
+def launches(block: int) -> tuple[tuple[int, int, int], ...]:
+    """Nodes, points and warps of the first launch and of the one for the rows that missed."""
+    return (32, 16, {32: 4, 16: 2}.get(block, 1)), (128, 32, {32: 8, 16: 8}.get(block, 4))
