@@ -205,7 +205,10 @@ def describe(data: LabelledData | None) -> dict[str, Any] | None:
         return None
     found = {"labels": data.labels, **data.extra}
     if data.crowd is not None:
-        found["crowd"] = torch.stack(list(data.crowd))
+        one_each = data.crowd.label.dim() == 1
+        found["crowd"] = torch.stack(list(data.crowd) if one_each else list(data.crowd[:2]))
+        if not one_each:
+            found["masks"] = data.crowd.label
     if isinstance(data.inputs, Tensor):
         rows = torch.linspace(0, max(0, len(data) - 1), min(_ROWS, len(data)), device=data.device).long()
         found["inputs"] = data.gather(rows)

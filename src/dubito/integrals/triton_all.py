@@ -127,7 +127,7 @@ def _backward(
 
 
 def _shape(classes: int, nodes: int) -> dict[str, int]:
-    """Tiles of at most 2^14 numbers: with many classes the last rule has fewer nodes, so more rows are left over."""
+    """Tiles of at most 2^14 numbers: with many classes the last rule has fewer nodes, more rows are left."""
     block = max(2, triton.next_power_of_2(classes))
     nodes = min(nodes, _MOST // block)
     return {"BLOCK_K": block, "NODES": nodes, "num_warps": max(1, min(16, block * nodes // 256))}

@@ -124,7 +124,7 @@ def _redrawn(mask: Array, habits: BorderHabits, seed: int, annotator: int, image
     # Stable: objects of one size keep the order of their classes.
     for place in sorted(range(len(objects)), key=lambda i: -objects[i][0]):
         _, number, regions, region = objects[place]
-        _draw_over(result, regions == region, number, habits, draws[place])
+        _draw_over(result, mask, regions == region, number, habits, draws[place])
     result[mask == VOID] = VOID
     return result
 
@@ -139,13 +139,16 @@ def _draws(seed: int, annotator: int, image: int, objects: int) -> Array:
     return np.asarray(torch.stack(columns, -1).numpy())
 
 
-def _draw_over(result: Array, shape: Array, number: int, habits: BorderHabits, draw: Array) -> None:
+def _draw_over(
+    result: Array, truth: Array, shape: Array, number: int, habits: BorderHabits, draw: Array
+) -> None:
     """Replace one object of `result` by what the annotator draws."""
     from scipy import ndimage
 
     growth = habits.grow[0] + float(draw[0]) * (habits.grow[1] - habits.grow[0])
     down, right = (round((2 * float(u) - 1) * habits.shift) for u in draw[1:])
-    margin = math.ceil(max(growth, 0.0)) + max(abs(down), abs(right)) + 2
+    # As far as this object, or one beside it, may move.
+    margin = math.ceil(max(abs(g) for g in habits.grow)) + math.ceil(habits.shift + habits.simplify) + 2
     (rows, columns) = ndimage.find_objects(shape.astype(np.uint8))[0]
     box = tuple(
         slice(max(0, s.start - margin), min(n, s.stop + margin)) for s, n in zip((rows, columns), shape.shape)
@@ -160,9 +163,10 @@ def _draw_over(result: Array, shape: Array, number: int, habits: BorderHabits, d
         new = inside[margin:-margin, margin:-margin] > -growth
     new = _shifted(new, down, right)
     if not new.any():
-        return
-    left = old & ~new & (here == number)
-    others = ~old & (here != VOID)
+        new = old
+    # Its own pixels, and those that a larger object has left to it, belong to others now.
+    left = ~new & (here == number) & (old | (truth[box] != number))
+    others = ~left & ~new & (here != VOID)
     if left.any() and others.any():
         _, (y, x) = ndimage.distance_transform_edt(~others, return_indices=True)
         here[left] = here[y[left], x[left]]
