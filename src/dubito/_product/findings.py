@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._audit import Audit, audit, verdicts
+from .._audit import Audit, _nearby, audit, verdicts
+from .._audit.border import feature_table
 from .._crowd_posteriors import CANDIDATES, Judged
 from ..crowd import CrowdLabels, aggregate, expected_gain, with_model
 from ..crowd.ask import _already
@@ -23,6 +24,7 @@ Array = np.ndarray[Any, Any]
 ROUNDS = 20
 MOST_FEATURES, MOST_ITEMS = 4096, 20_000  # larger inputs are not searched for neighbours
 MOST_ASKED = 500
+MOST_NEIGHBOURS, NEIGHBOURS = 200, 5
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,20 @@ def _features(data: LabelledData, rows: Array) -> Array | None:
     return x.double().numpy() if x.shape[1] <= MOST_FEATURES else None
 
 
+def _neighbours(data: LabelledData, found: Audit) -> dict[int, tuple[int, ...]]:
+    """For the most suspicious labels of a crowd a label of each of the nearest other items."""
+    assert data.crowd is not None
+    x = feature_table(_features(data, np.arange(len(data))), len(data))
+    item = data.crowd.item.numpy()
+    names, first = np.unique(item, return_index=True)
+    place = dict(zip(names.tolist(), first.tolist()))
+    rows = found.order[:MOST_NEIGHBOURS]
+    near = _nearby(x, np.unique(item[rows]), NEIGHBOURS)
+    return {
+        int(row): tuple(place[i] for i in near.get(int(item[row]), ()) if i in place) for row in rows.tolist()
+    }
+
+
 def crowd_of(data: LabelledData) -> CrowdLabels:
     """The labels of the items under their names."""
     assert data.crowd is not None
@@ -160,6 +176,7 @@ def _crowd(data: LabelledData, probs: Array, known: Array) -> Findings:
     q, A, evidence, prior = joint(crowd, codes, torch.from_numpy(probs), torch.from_numpy(known))
     before = posterior(prior.clamp(min=1e-12).log(), evidence)
     found = from_posteriors(crowd, q.numpy(), before.numpy(), prior.numpy())
+    found = replace(found, nearby=_neighbours(data, found))
     judged = Judged(q, A, codes)
     people = _people(crowd, judged)
     ask = _ask(crowd, judged, found, known)
