@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dubito.papers.configs import Config, run_id
@@ -43,6 +44,33 @@ def dying(config: Config, *, out: Path) -> None:
     fake(config, out=out, seconds=0.0)
 
 
+def stack(configs: Sequence[Config], *, out: Path, seconds: float, report: Callable[..., None]) -> None:
+    """Runs four at a time, as on a GPU: one that fails takes its three neighbours with it."""
+    for start in range(0, len(configs), 4):
+        group = configs[start : start + 4]
+        for config in group:
+            _note(out, "started", config)
+        time.sleep(seconds)
+        if any(c.seed in CRASH for c in group):
+            raise ValueError("a stack fails")
+        if any(c.seed in MEMORY for c in group):
+            raise MemoryError
+        report([Result(c, {"test_accuracy": c.seed / 100}) for c in group])
+        for config in group:
+            _note(out, "ended", config)
+
+
+def on_fake_streams(out: Path, seconds: float) -> None:
+    """`streams.on_streams` with `stack` in place of training."""
+    from dubito.papers import stacked, stacked_crowds, streams
+
+    stacked.stackable = lambda config: True
+    stacked.group = lambda configs: [list(configs[i : i + 4]) for i in range(0, len(configs), 4)]
+    stacked.run = lambda configs, report, **_: stack(configs, out=out, seconds=seconds, report=report)
+    stacked_crowds.stackable = lambda config: False
+    streams.on_streams(configs(), out, device="cpu", say=lambda text: None)
+
+
 def _note(out: Path, what: str, config: Config) -> None:
     fd = os.open(out / f"{what}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(fd, f"{run_id(config)[:16]}\n".encode())
@@ -52,4 +80,7 @@ def _note(out: Path, what: str, config: Config) -> None:
 if __name__ == "__main__":
     import sweep_fakes as importable  # the workers import it by this name
 
+    if sys.argv[2:] == ["streams"]:
+        importable.on_fake_streams(Path(sys.argv[1]), 0.3)
+        sys.exit()
     sweep(importable.configs(), Path(sys.argv[1]), workers=2, run=importable.fake, options={"seconds": 0.1})

@@ -20,6 +20,7 @@ from ..errors import DubitoError
 from .configs import Config, run_id
 from .results import Result, path_of, write_result
 from .sweep import (
+    COUNT,
     CRASHED,
     FAILURE,
     KILLED,
@@ -102,10 +103,11 @@ class _Tasks:
         self.ray, self.send, self.configs, self.out, self.mark, self.how = ray, send, configs, out, mark, how
         self.flying: dict[Any, Config] = {}
         self.later: list[tuple[float, Config]] = []
+        self.open = [(path_of(out, c), _folder(c, out)) for c in configs]
 
     def watch(self, progress: Callable[[int, int, int], None] | None) -> None:
         """Wait until every run is finished or has failed in this sweep."""
-        before = None
+        before, due = None, 0.0
         for config in self.configs:
             if not path_of(self.out, config).is_file():
                 self._send(config)
@@ -114,17 +116,19 @@ class _Tasks:
             ready, _ = self.ray.wait(list(self.flying), timeout=POLL) if self.flying else ([], None)
             for reference in ready:
                 self._take(self.flying.pop(reference), reference)
-            if not self.flying:
+            if self.later and not self.flying:
                 time.sleep(POLL)
-            counts = self._counts()
-            if progress is not None and counts != before:
-                progress(*counts)
-            before = counts
+            over = not (self.flying or self.later)
+            if progress is not None and (time.monotonic() >= due or over):
+                counts, due = self._counts(), time.monotonic() + COUNT
+                if counts != before:
+                    progress(*counts)
+                before = counts
 
     def _counts(self) -> tuple[int, int, int]:
-        open_runs = [c for c in self.configs if not path_of(self.out, c).is_file()]
-        failed = sum(_read(_folder(c, self.out) / FAILURE).get("sweep") == self.mark.name for c in open_runs)
-        return len(self.configs) - len(open_runs), failed, len(self.configs)
+        self.open = [(result, folder) for result, folder in self.open if not result.is_file()]
+        failed = sum(_read(folder / FAILURE).get("sweep") == self.mark.name for _, folder in self.open)
+        return len(self.configs) - len(self.open), failed, len(self.configs)
 
     def _send(self, config: Config) -> None:
         reference = self.send.remote(config.to_json(), str(self.out), str(self.mark), *self.how)

@@ -14,11 +14,10 @@ from . import item
 from .choose import pick_methods, searched
 from .collect import label
 from .configs import PAIRS, Config, override, run_id
-from .results import Result, path_of, read, write_result
-from .sweep import Report, describe, sweep
+from .results import path_of, read
+from .sweep import Report, sweep
 
 Say = Callable[[str], Any]
-RUNS = ".runs"
 
 
 @dataclasses.dataclass
@@ -91,7 +90,9 @@ def execute(
     """
     place = None if root is None else str(root)
     if streams:
-        _on_streams(configs, out, place, device, say)
+        from .streams import on_streams
+
+        on_streams(configs, out, root=place, device=device, say=say)
 
     def progress(finished: int, failed: int, all_: int) -> None:
         say(f"{finished} finished, {failed} failed of {all_}")
@@ -103,56 +104,6 @@ def execute(
         how: dict[str, Any] = {"cpus": cpus, "gpus": gpus, "retries": retries}
         return sweep_on_ray(configs, out, options=options, progress=progress, **how)
     return sweep(configs, out, workers=workers, options=options, progress=progress)
-
-
-def _on_streams(configs: Sequence[Config], out: Path, root: str | None, device: str, say: Say) -> None:
-    """Small networks stacked, others as lanes; what fits neither is left to the processes."""
-    import torch
-
-    from . import stacked, stacked_crowds, streamed
-
-    where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    known = read(out) if out.is_dir() else []
-
-    def report(results: Sequence[Result]) -> None:
-        known.extend(results)
-        for result in results:
-            write_result(result, out)
-            say(f"finished on streams: {describe(result.config)}")
-
-    waiting = [c for c in configs if not path_of(out, c).is_file()]
-    small = [c for c in waiting if stacked.stackable(c)]
-    large = [c for c in waiting if not stacked.stackable(c) and streamed.streamable(c)]
-    crowds = [c for c in waiting if stacked_crowds.stackable(c)]
-    if able := _with_first_stage(small, known):
-        stacked.run(able, root=root, device=where, known=known, report=report)
-    if able := _with_first_stage(large, known, given=True):
-        streamed.run(able, folder=out / RUNS, root=root, device=where, known=known, report=report)
-    if crowds:
-        stacked_crowds.run(crowds, root=root, device=where, report=report)
-
-
-def _with_first_stage(
-    configs: Sequence[Config], known: Sequence[Result], *, given: bool = False
-) -> list[Config]:
-    """Without corrections, but those whose matrix plain training on the same labels has estimated or will.
-
-    With `given` also those whose matrix their config states.
-    """
-    from .stacked import READINGS, place
-
-    there = {place(c) for c in configs if c.method == "ce"}
-    there |= {place(r.config) for r in known if r.config.method == "ce" and "transition" in r.history}
-
-    def able(config: Config) -> bool:
-        if config.method not in ("forward", "backward"):
-            return True
-        if config.param("transition") != "estimated":
-            return given
-        read = READINGS.get(config.paper, (None,))[0] == config.param("percentile")
-        return (given or config.method == "forward") and read and place(config) in there
-
-    return [c for c in configs if able(c)]
 
 
 def chosen(configs: Sequence[Config], overrides: Sequence[str]) -> tuple[Config, ...]:

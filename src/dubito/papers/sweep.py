@@ -32,7 +32,8 @@ from .results import path_of
 _LOG = logging.getLogger("dubito")
 FAILURE, STARTED = "failure.json", "started.json"
 OUT_OF_MEMORY, CRASHED, KILLED = "out of memory", "crashed", "killed"
-POLL = 0.2
+POLL = 0.2  # seconds between looks at the workers
+COUNT = 1.0  # and at the files of all runs
 
 # (config, out=, **options) -> anything; writes the run's result under out.
 Runner = Callable[..., Any]
@@ -139,10 +140,11 @@ class _Driver:
         self.task = (run, options)
         self.context = multiprocessing.get_context("spawn")
         self.processes: list[Any] = []
+        self.open = [(path_of(out, c), _folder(c, out)) for c in configs]  # names of runs are made once
 
     def watch(self, workers: int, progress: Callable[[int, int, int], None] | None) -> None:
         """Wait until every run is finished or has failed in this sweep."""
-        before = None
+        before, due = None, 0.0
         self.processes = [self._start(workers) for _ in range(workers)]
         while self.processes:
             time.sleep(POLL)
@@ -150,10 +152,11 @@ class _Driver:
                 self.processes.remove(process)
                 if process.exitcode != 0 and self._bury(process.pid, process.exitcode):
                     self.processes.append(self._start(workers))
-            counts = self._counts()
-            if progress is not None and counts != before:
-                progress(*counts)
-            before = counts
+            if progress is not None and (time.monotonic() >= due or not self.processes):
+                counts, due = self._counts(), time.monotonic() + COUNT
+                if counts != before:
+                    progress(*counts)
+                before = counts
 
     def stop(self) -> None:
         """End the workers that are left; each saves a checkpoint first."""
@@ -184,9 +187,9 @@ class _Driver:
         return found
 
     def _counts(self) -> tuple[int, int, int]:
-        done = sum(path_of(self.out, c).is_file() for c in self.configs)
-        failed = [_failure(c, self.out) for c in self.configs if not path_of(self.out, c).is_file()]
-        return done, sum(f is not None and f[1] == self.sweep for f in failed), len(self.configs)
+        self.open = [(result, folder) for result, folder in self.open if not result.is_file()]
+        failed = sum(_read(folder / FAILURE).get("sweep") == self.sweep for _, folder in self.open)
+        return len(self.configs) - len(self.open), failed, len(self.configs)
 
 
 def work(
