@@ -14,7 +14,7 @@ from dubito.papers import PAPERS, item, items
 from dubito.papers.audit import audit, cells
 from dubito.papers.commands import _names, app
 from dubito.papers.jobs import Job, chosen, execute
-from dubito.papers.listing import listing
+from dubito.papers.listing import listing, results_of
 from dubito.papers.results import Result, read
 
 NAME = "englesson2023.table1-mnist"
@@ -38,12 +38,14 @@ def test_help_imports_nothing_heavy():
 
 
 def test_list_names_every_item_with_its_cost():
-    shown = listing()
+    shown = listing(results_of(None, needed=False))
     for name in PAPERS:
         assert all(f"{name}.{key} " in shown for key in items(name))
     assert invoke("list") == shown
     line = next(x for x in shown.splitlines() if x.startswith(NAME))
     assert line.split()[1:5] == ["405", "243", "81", "20"]
+    assert 0.1 < float(line.split()[5]) < 20  # published runs took far less than the estimate
+    assert next(x for x in listing().splitlines() if x.startswith(NAME)).split()[5] == "-"
 
 
 def test_run_then_table(tiny_data, tmp_path):
