@@ -162,7 +162,8 @@ def picture(found: Mapping[str, Curves], titles: Mapping[str, str], name_of: Cal
     shared_legend(figure, axes[0, 0], 6)
     seeds = len({seed for curves in found.values() for _, _, seed in curves.runs})
     text = (
-        f"Mean over {seeds} seeds with 95 % t-intervals. S: samples in training; all predictions are exact."
+        f"Mean over {seeds} seeds; 95 % intervals without what a seed has in common at all temperatures. "
+        "S: samples in training; all predictions are exact."
     )
     return Drawing(figure, text)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import DubitoError
-from . import PAPERS, items, paper
+from . import PAPERS, STUDIES, items, paper
 from .configs import run_id
 from .items import Item
 from .results import Result, device_hours, read
@@ -22,7 +22,7 @@ def listing(results: Sequence[Result] = ()) -> str:
     """
     by_id = {r.id: r for r in results}
     lines = [f"{'id':<30} {'runs':>6} {'small':>6} {'smoke':>6} {'GPU hours':>10} {'measured':>10}  title"]
-    for name in PAPERS:
+    for name in PAPERS + STUDIES:
         lines += ["", (paper(name).__doc__ or name).splitlines()[0]]
         lines += [_line(f"{name}.{key}", entry, by_id) for key, entry in items(name).items()]
     notes = (

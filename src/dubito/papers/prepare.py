@@ -182,6 +182,19 @@ class TwoCounts(Model):
         self._counts[True] = value
 
 
+class ExactPrediction(Model):
+    """A model that draws samples in training and predicts by the exact integral."""
+
+    @property
+    def integration(self) -> str:
+        """How the expected softmax is computed in the present mode."""
+        return self._integration if self.training else "auto"
+
+    @integration.setter
+    def integration(self, value: str) -> None:
+        self._integration = value
+
+
 def model(
     config: Config,
     shape: tuple[int, ...],
@@ -215,6 +228,8 @@ def model(
     channel = made.make_channel(num_classes, annotators)
     if pixels.is_pixels(config):
         return pixels.model(config, backbone, head, channel, dict(made.model))
+    if dict(config.reading).get("prediction") == "exact":
+        return ExactPrediction(backbone, head, channel=channel, **made.model)
     if config.samples and config.eval_samples not in (0, config.samples):
         return TwoCounts(backbone, head, channel=channel, eval_samples=config.eval_samples, **made.model)
     return Model(backbone, head, channel=channel, **made.model)

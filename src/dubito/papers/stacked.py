@@ -18,7 +18,7 @@ from .. import fast
 from ..errors import DubitoError
 from ..estimate import anchor_transition
 from ..evaluate import scores
-from . import prepare
+from . import STUDIES, prepare
 from .configs import Config
 from .prepare import Parts
 from .results import SHARE, TIME, Result, finished
@@ -39,6 +39,7 @@ def stackable(config: Config) -> bool:
         and config.augment == "none"
         and config.epochs > 0
         and not config.annotators
+        and config.paper not in STUDIES
         and prepare.method_of(config)[0].name
         in ("ce", "smooth", "gce", "bi-tempered", "nan", "bootstrap", "forward", "het", "ln")
     )
