@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scorecard_recorder import pytest_collection_modifyitems, pytest_configure, scorecard
+from scorecard_recorder import name_checks, pytest_configure, scorecard
 
-__all__ = ["pytest_collection_modifyitems", "pytest_configure", "scorecard", "shared_data"]
+__all__ = ["pytest_configure", "scorecard", "shared_data"]
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +20,13 @@ def shared_data() -> Path:
         if (folder / "images" / "meta.json").is_file():
             return folder
     pytest.skip("the real sets are not on this machine (DUBITO_DATA)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long tests, and those of a GPU, run only where -m names their mark: ``-m rel`` is the set of each commit."""
+    name_checks(items)
+    unnamed = [mark for mark in ("nightly", "gpu") if mark not in config.getoption("markexpr")]
+    left = [item for item in items if any(item.get_closest_marker(mark) for mark in unnamed)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]

@@ -38,7 +38,8 @@ def checks_of(docstring: str | None) -> list[int]:
     return [int(n) for n in re.findall(r"\d+", found.group(1))] if found else []
 
 
-def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+def name_checks(items: Iterable[pytest.Item]) -> None:
+    """Note at every test the checks that its docstring names."""
     for item in items:
         checks = checks_of(getattr(getattr(item, "function", None), "__doc__", None))
         if checks:
