@@ -250,6 +250,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--network", choices=("mlp", "cnn4"), default="mlp", help="cnn4 is the paper's")
     parser.add_argument("--epochs", type=int, default=None, help="10 for inputs, 15 for mnist")
+    parser.add_argument("--batch", type=int, default=100, help="of mnist; 50 in the paper")
+    parser.add_argument("--lr", type=float, default=0.01, help="of mnist; .001 in the paper, for 200 epochs")
     arguments = parser.parse_args()
     if arguments.what == "labelme":
         for line in labelme(arguments.seeds):
@@ -266,13 +268,13 @@ def main() -> None:
             if arguments.what == "inputs":
                 scores = composed(seed, method, epochs=epochs)
             else:
-                scores = mnist(
-                    seed, method, network=arguments.network, images=arguments.images, epochs=epochs
-                )
+                sizes = {"images": arguments.images, "batch_size": arguments.batch, "lr": arguments.lr}
+                scores = mnist(seed, method, network=arguments.network, epochs=epochs, **sizes)
             seconds = round(time.perf_counter() - start, 1)
             facts: dict[str, Any] = {"kind": arguments.what, "method": method, "seed": seed}
             if arguments.what == "mnist":
                 facts |= {"images": arguments.images, "network": arguments.network}
+                facts |= {"batch": arguments.batch, "lr": arguments.lr}
             record("benchmarks", **facts, epochs=epochs, **scores, seconds=seconds)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import DubitoError, nearest
 from ._files import Array, read_npy
 from ._labelled import LabelledData
+from ._people import KINDS, people, workers
 from ._pickled_arrays import as_array, entry
 from ._zips import read_npz, read_torch
 
@@ -44,18 +45,23 @@ def cifar_n(name: str) -> LabelReader:
         (_CIFAR10N, "CIFAR-10_human.pt") if name == "cifar10n" else (_CIFAR100N, "CIFAR-100_human.pt")
     )
 
+    def with_workers(path: Path, labels: dict[str, Tensor]) -> Labels:
+        found = workers(path) if name == "cifar100n" else None
+        return labels if found is None else {**labels, "worker": found}
+
     def read(root: Path) -> Labels | None:
         for path in (root / f / f"{name}.npz" for f in (".", name, f"crowd/{name}")):
             if path.is_file():
                 arrays = read_npz(path, list(names))
-                return {key: _vector(arrays[key], str(path)) for key in names}
+                return with_workers(path, {key: _vector(arrays[key], str(path)) for key in names})
         for path in (root / f / published for f in (*_FOLDERS, name)):
             if path.is_file():
                 table = read_torch(path)
-                return {
+                labels = {
                     k: _vector(as_array(entry(table, n, str(path)), str(path)), str(path))
                     for k, n in names.items()
                 }
+                return with_workers(path, labels)
         return None
 
     return read
@@ -74,11 +80,14 @@ def cifar_10h(root: Path) -> Labels | None:
 
 
 def lay_over(images: LabelledData, found: Labels, which: str, name: str) -> LabelledData:
-    """The image set under one of the human labels; its own labels become the clean ones."""
+    """The image set under one of the human labels, or of the whole crowd's; its own become the clean ones."""
+    crowd = people(found, which, name) if which in KINDS and "counts" not in found else None
+    if crowd is not None:
+        found = {**found, which: crowd.labels}
     if "counts" in found:
         # Ties go to the lowest class, as argmax does.
         found = {"majority": found["counts"].argmax(-1), **found}
-    usable = [k for k in found if k not in ("clean", "clean_coarse", "counts")]
+    usable = [k for k in found if k not in ("clean", "clean_coarse", "counts", "worker")]
     if which not in usable:
         raise DubitoError("no such human label", where=name, got=repr(which), remedy=nearest(which, usable))
     clean = images.extra["coarse"] if which.endswith("coarse") else images.labels
@@ -90,8 +99,9 @@ def lay_over(images: LabelledData, found: Labels, which: str, name: str) -> Labe
             expected="the order of the python batches",
             remedy="use the images as published; other collections shuffle them",
         )
-    extra = dict(images.extra) | {k: v for k, v in found.items() if k in usable or k == "counts"}
-    return replace(images, labels=found[which], clean=clean, extra=extra, name=name)
+    kept = {k: v for k, v in found.items() if (k in usable or k == "counts") and k not in KINDS}
+    data = replace(images, labels=found[which], clean=clean, extra=dict(images.extra) | kept, name=name)
+    return data if crowd is None else replace(data, crowd=crowd.crowd, annotators=crowd.names)
 
 
 def _vector(array: Array, where: str) -> Tensor:

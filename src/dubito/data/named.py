@@ -109,7 +109,8 @@ def load(
         split: train, test, or what else the set has; the first one by default.
         root: a folder to look into first.
         labels: which human labels, for sets that have several: aggre, worst, random1 to random3 (cifar10n),
-            noisy, noisy_coarse (cifar100n), majority (cifar10h).
+            noisy, noisy_coarse (cifar100n), majority (cifar10h); crowd (crowd_coarse) for all labels with those
+            who gave them: three per image (cifar10n), or one by one of 519 annotators (cifar100n).
 
     Example:
         >>> load("mnits")
