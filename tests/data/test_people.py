@@ -73,7 +73,7 @@ def test_a_broken_side_file_names_its_line(cifar100n, batches):
 
 def test_too_few_annotators(cifar100n):
     side_file(cifar100n, ((0, 4, 1),))
-    with pytest.raises(DubitoError, match="one annotator per label at .*: expected 12, got 5"):
+    with pytest.raises(DubitoError, match=r"one annotator per label at .*: expected 12, got 5"):
         load("cifar100n", labels="crowd")
 
 
