@@ -67,6 +67,7 @@ pages: $(READY)
 # Pages that are made from results/ and nothing else.
 results: $(READY)
 	$(BIN)/python tools/results_pages.py
+	$(BIN)/python tools/segmentation_page.py
 
 clean:
 	rm -rf .venv .venv-vision .venv-extra build dist .mypy_cache .ruff_cache .pytest_cache

@@ -41,7 +41,7 @@ _HOME = {
 _MODULES = [
     *("losses", "targets", "links", "heads", "channels", "weights", "penalties"),
     *("model", "train", "procedures", "optim", "methods", "evaluate", "compose", "uncertainty"),
-    *("noise", "estimate", "metrics", "data", "backbones", "crowd", "integrals"),
+    *("noise", "estimate", "metrics", "data", "backbones", "crowd", "integrals", "segmentation"),
     *("papers", "checkpoint", "runs", "verify", "testing", "errors"),
 ]
 

@@ -21,6 +21,7 @@ from . import papers as papers
 from . import penalties as penalties
 from . import procedures as procedures
 from . import runs as runs
+from . import segmentation as segmentation
 from . import targets as targets
 from . import testing as testing
 from . import train as train
