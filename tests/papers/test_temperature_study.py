@@ -71,6 +71,15 @@ def test_examples_have_draws_of_their_own(tiny_data):
     assert len(noise.flatten().unique()) == noise.numel()
 
 
+def test_the_command_takes_the_stacks(tiny_data, tmp_path):
+    """`dubito paper run temperature.mnist --streams`: results lie where those of papers do."""
+    from dubito.papers.streams import on_streams
+
+    configs = [c for c in item("temperature.mnist").make("smoke", None, None) if c.samples == 1]
+    on_streams(configs, tmp_path, root=str(tiny_data), device="cpu", say=lambda text: None)
+    assert len(list((tmp_path / "temperature/mnist").glob("*.json"))) == len(configs)
+
+
 def test_the_page_is_what_the_lines_say():
     tool = ROOT / "tools/temperature_page.py"
     done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)

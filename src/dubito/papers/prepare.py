@@ -22,6 +22,7 @@ from ..methods import METHODS, Method, Stages, parse
 from ..model import Model
 from . import crowds, pixels, planar
 from .configs import Config
+from .counted import ExactPrediction, TwoCounts
 
 # Names used in the papers' tables for variants of one method.
 VARIANTS = {"het-tau": "het", "het-full": "het"}
@@ -163,36 +164,6 @@ def stages(config: Config, **given: Any) -> Stages:
     """The stages of a config's method. `given` are estimated parameters: a transition matrix, a noise rate."""
     method, params = method_of(config)
     return method.build(**params, **given)
-
-
-class TwoCounts(Model):
-    """A model that draws `eval_samples` in evaluation mode and `samples` in training."""
-
-    def __init__(self, *stages: Any, eval_samples: int, **options: Any) -> None:
-        self._counts = {True: 0, False: eval_samples}
-        super().__init__(*stages, **options)
-
-    @property
-    def samples(self) -> int:
-        """Draws per example in the present mode."""
-        return self._counts[self.training]
-
-    @samples.setter
-    def samples(self, value: int) -> None:
-        self._counts[True] = value
-
-
-class ExactPrediction(Model):
-    """A model that draws samples in training and predicts by the exact integral."""
-
-    @property
-    def integration(self) -> str:
-        """How the expected softmax is computed in the present mode."""
-        return self._integration if self.training else "auto"
-
-    @integration.setter
-    def integration(self, value: str) -> None:
-        self._integration = value
 
 
 def model(

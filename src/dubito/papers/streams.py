@@ -61,7 +61,7 @@ def _mine(configs: Sequence[Config], out: Path) -> Iterator[list[Config]]:
 
 
 def _together(configs: Sequence[Config], out: Path, root: str | None, device: str, say: Say) -> None:
-    from . import stacked, stacked_crowds, streamed
+    from . import stacked, stacked_crowds, streamed, temperature_runs
 
     known = read(out) if out.is_dir() else []
 
@@ -82,10 +82,15 @@ def _together(configs: Sequence[Config], out: Path, root: str | None, device: st
     def crowds(wanted: Sequence[Config]) -> None:
         stacked_crowds.run(wanted, **shared)
 
+    def temperatures(wanted: Sequence[Config]) -> None:
+        temperature_runs.run(wanted, **shared)
+
     small = [c for c in configs if stacked.stackable(c)]
-    large = [c for c in configs if c not in small and _resident(c) and streamed.streamable(c)]
+    study = [c for c in configs if temperature_runs.stackable(c)]
+    large = [c for c in configs if c not in small + study and _resident(c) and streamed.streamable(c)]
     _patiently(stacks, stacked.group(with_first_stage(small, known)), out, say)
     _patiently(lanes, [[c] for c in with_first_stage(large, known, given=True)], out, say)
+    _patiently(temperatures, temperature_runs.group(study), out, say)
     _patiently(crowds, [[c] for c in configs if stacked_crowds.stackable(c)], out, say)
 
 
