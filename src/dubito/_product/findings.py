@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._audit import Audit, _nearby, audit, verdicts
+from .._audit import Audit, Estimate, _nearby, audit, verdicts
 from .._audit.border import feature_table
+from .._audit.plan import Z, around
 from .._crowd_posteriors import CANDIDATES, Judged
 from ..crowd import CrowdLabels, aggregate, expected_gain, with_model
 from ..crowd.ask import _already
@@ -22,6 +23,7 @@ from .training import GOLD
 Array = np.ndarray[Any, Any]
 
 ROUNDS = 20
+RARE = 2e-3  # share of an annotator's labels that may be anything
 MOST_FEATURES, MOST_ITEMS = 4096, 20_000  # larger inputs are not searched for neighbours
 MOST_ASKED = 500
 MOST_NEIGHBOURS, NEIGHBOURS = 200, 5
@@ -122,7 +124,7 @@ def _one_each(data: LabelledData, probs: Array, known: Array, seed: int) -> Find
     q[item] = q_labels
     q[known >= 0] = np.eye(len(data.classes))[known[known >= 0]]
     posteriors = torch.from_numpy(q)
-    A = count_matrices(posteriors, data.crowd, crowd.num_annotators, strength=1.0)
+    A = _counted(posteriors, data.crowd, crowd.num_annotators)
     judged = Judged(posteriors, A, data.crowd)
     return Findings(found, item, probs, q, known, _people(crowd, judged), _ask(crowd, judged, found, known))
 
@@ -179,6 +181,7 @@ def _crowd(data: LabelledData, probs: Array, known: Array) -> Findings:
     found = replace(found, nearby=_neighbours(data, found))
     judged = Judged(q, A, codes)
     people = _people(crowd, judged)
+    found = replace(found, noise_rate=_rate(found, people))
     ask = _ask(crowd, judged, found, known)
     return Findings(found, codes.item.numpy(), probs, q.numpy(), known, people, ask)
 
@@ -198,7 +201,7 @@ def joint(
     q = with_model(aggregate(crowd), probs).double()
     for _ in range(ROUNDS):
         q = torch.where(is_gold, sure, q)
-        A = count_matrices(q, codes, R, strength=1.0)
+        A = _counted(q, codes, R)
         evidence = log_evidence(A, codes, n)
         new = posterior(weigh_model(log_p, evidence), evidence)
         moved = float((new - q).abs().max())
@@ -206,7 +209,20 @@ def joint(
         if moved < 1e-4:
             break
     q = torch.where(is_gold, sure, q)
-    return q, count_matrices(q, codes, R, strength=1.0), evidence, q.mean(0)
+    return q, _counted(q, codes, R), evidence, q.mean(0)
+
+
+def _counted(q: Tensor, codes: Triplets, R: int) -> Tensor:
+    """The annotators' matrices; nothing is impossible because it has not been seen yet."""
+    return (1 - RARE) * count_matrices(q, codes, R, strength=1.0) + RARE / q.shape[1]
+
+
+def _rate(found: Audit, people: People) -> Estimate:
+    """The share of wrong labels, as uncertain as single labels and the skills of those who gave them are."""
+    chance = (found.p_wrong * (1 - found.p_wrong)).sum() / len(found.p_wrong) ** 2
+    share = people.labels / people.labels.sum()
+    skill = (share * (people.skill_high - people.skill_low) / (2 * Z)) ** 2
+    return around(found.noise_rate.value, float(chance + skill.sum()) ** 0.5)
 
 
 def _people(crowd: CrowdLabels, judged: Judged) -> People:
