@@ -18,12 +18,13 @@ from results_coverage import coverage, coverage_lines
 from results_paper import paper_page
 from results_precision import precision_page
 from results_readme import BEGIN, END, readme_table
-from results_which import which_method, which_method_data
+from results_which import which_method, which_method_data, which_method_table
 
 from dubito.papers.results import Result, read
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = Path("docs/results")
+TABLE = Path("src/dubito/papers/which_method.json")  # read by `dubito.papers.which`
 PICTURE = "englesson2023.table1-mnist"
 
 
@@ -35,6 +36,7 @@ def pages(results: dict[str, list[Result]]) -> dict[Path, str]:
     made[DOCS / "readme.md"] = readme_table(results)
     made[DOCS / "which-method.json"] = which_method_data(results)
     made[Path("docs/which-method.md")] = which_method(results)
+    made[TABLE] = which_method_table(results)
     return made
 
 

@@ -12,7 +12,7 @@ from results_words import DATA, NOISES, method_words, parameters
 
 from dubito.papers import PAPERS, items
 from dubito.papers.results import Result
-from dubito.papers.statistics import Summary
+from dubito.papers.statistics import FEWEST_SEEDS, Summary
 from dubito.papers.tables import method_label
 
 
@@ -211,6 +211,18 @@ def which_method_data(results: dict[str, list[Result]]) -> str:
     return (
         json.dumps([_data(p) for p in _places(results)], indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     )
+
+
+def which_method_table(results: dict[str, list[Result]]) -> str:
+    """The small table of the package: places with enough seeds, a line for each."""
+    rows = []
+    for place in _places(results):
+        kept = [_one(m) for m in place.methods if m.summary.seeds >= FEWEST_SEEDS]
+        if kept:
+            config = place.config
+            where = {"data": config.data, "labels": config.labels, "noise": config.noise, "rate": config.rate}
+            rows.append(json.dumps({**where, "network": config.network, "methods": kept}, sort_keys=True))
+    return "[\n" + ",\n".join(rows) + "\n]\n"
 
 
 def _data(place: Place) -> dict[str, Any]:
