@@ -16,12 +16,15 @@ from safetensors.torch import save_file
 from small import crowd, network, pixels, problem
 from torch import nn
 
-from dubito import _distributed, channels, optim, penalties
+from dubito import _distributed, channels, heads, optim, penalties
+from dubito.backbones import EncoderDecoder
 from dubito.data import LabelledData
 from dubito.errors import DubitoError
 from dubito.evaluate import evaluate
 from dubito.model import Model
 from dubito.procedures import CoTeaching, GeneralisedEM, SelfPaced
+from dubito.segmentation import Pixels, SegmentationModel, several_masks, vote
+from dubito.segmentation.augment import scale_crop_flip
 from dubito.train import fit
 
 RANK = int(os.environ.get("RANK", "0"))
@@ -55,7 +58,21 @@ CASES: dict[str, Callable[[], tuple[Model, LabelledData, dict[str, Any]]]] = {
         {"penalty": penalties.trace, "batch_size": 7},
     ),
     "em": lambda: (network(), crowd(50), {"procedure": partial(GeneralisedEM, rounds=2)}),
+    "masks": lambda: (*masks(7), {"procedure": Pixels, "penalty": penalties.trace, "batch_size": 3}),
+    "moved": lambda: (*masks(7), {"procedure": Pixels, "augment": scale_crop_flip, "batch_size": 3}),
 }
+
+
+def masks(n: int) -> tuple[SegmentationModel, LabelledData]:
+    """Up to two masks per image, some missing, with void, and a matrix per annotator."""
+    g = torch.Generator().manual_seed(0)
+    x, drawn = torch.randn(n, 3, 8, 6, generator=g), torch.randint(3, (n, 2, 8, 6), generator=g)
+    drawn[:, :, :1] = -100
+    drawn[1] = -100
+    drawn[::2, 1] = -100
+    net = EncoderDecoder(3, widths=(8,), decoder=8, stride=2, norm="group")
+    model = SegmentationModel(net, heads.Point(8, 3), channel=channels.AnnotatorConfusion(2, 3))
+    return model, LabelledData(x, vote(drawn, 3), crowd=several_masks(drawn))
 
 
 def compare(folder: Path) -> None:
