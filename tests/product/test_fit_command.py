@@ -154,3 +154,34 @@ def test_gold_goes_back_in(trained, three, tmp_path):
     assert np.array_equal(folds, read_npz(run / "out_of_fold.npz")["fold"]), "no network sees its own fold"
     assert "12 labels were checked" in (run / "report.html").read_text(encoding="utf-8")
     assert "in the run already" in dubito("fit", run, "--gold", file)
+
+
+def test_a_run_finds_its_data_from_another_folder(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(table.parent)
+    dubito("fit", table.name, "--out", tmp_path / "run", "--method", "ce", *FAST)
+    monkeypatch.chdir(tmp_path)
+    assert "check first:" in dubito("audit", "run")
+    assert (tmp_path / "run" / "audit.html").is_file()
+
+
+def test_folders_of_images_and_tables_of_images(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(40):
+        shade = 40 if i % 2 else 200
+        pixels = rng.integers(shade - 30, shade + 30, (12, 12)).astype(np.uint8)
+        kind = "dark" if i % 2 else "light"
+        (tmp_path / "photos" / kind).mkdir(parents=True, exist_ok=True)
+        image.fromarray(pixels).save(tmp_path / "photos" / kind / f"{i}.png")
+        rows.append((f"{kind}/{i}.png", f"{kind}"))
+    said = dubito("fit", tmp_path / "photos", "--out", tmp_path / "a", "--method", "ce", *FAST)
+    assert "inputs: images, 12 x 12, grey" in said
+    assert "data:image/png" in (tmp_path / "a" / "report.html").read_text(encoding="utf-8")
+    file = write(tmp_path / "photos.csv", ["picture", "label"], rows)
+    said = dubito(
+        "fit", file, "--images", tmp_path / "photos", "--out", tmp_path / "b", "--method", "ce", *FAST
+    )
+    assert "id = picture" in said
+    dubito("predict", tmp_path / "b", tmp_path / "photos", "--out", tmp_path / "p.csv")
+    assert all(p["id"].startswith(p["predicted"]) for p in read(tmp_path / "p.csv"))

@@ -15,13 +15,11 @@ from .._report.audits import SENTENCES, from_audit
 from ..crowd import CrowdLabels
 from ..data import LabelledData, read_npz
 from ..errors import DubitoError
-from ..runs import read_config
 from . import gold as golden
 from . import page, stored
 from .findings import Findings, find
 from .given import read_labels, read_probs
 from .reading import read
-from .sources import from_plain
 from .tasks import FitJob, Say, fit, task_of
 from .training import GOLD
 from .writing import write_csv
@@ -75,13 +73,12 @@ def of_run(folder: Path) -> tuple[Findings, LabelledData]:
             "an audit is of runs with one class per item", where=str(folder), got=task_of(folder)
         )
     before = stored.load(folder)
-    config = read_config(folder)["config"]
-    data, _ = read(replace(from_plain(config["source"]), size=before.source.size))
+    data, _ = read(before.located())
     data = before.scale.apply(data)
     saved = read_npz(folder / "out_of_fold.npz", ["probs", "rows"])
     rows = torch.from_numpy(saved["rows"].astype(np.int64))
     if len(rows) and int(rows.max()) >= len(data):
-        raise DubitoError("the data has changed since the run", where=str(config["source"]["path"]))
+        raise DubitoError("the data has changed since the run", where=before.source.path)
     codes = golden.codes_of(golden.kept(folder, data), data)[rows]
     part = data.subset(rows)
     part = replace(part, extra={**part.extra, GOLD: codes})

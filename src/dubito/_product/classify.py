@@ -25,7 +25,6 @@ from .inputs import read_inputs
 from .outcome import Outcome, Plan, write
 from .reading import network_for, read, scale_of, shape_of
 from .sources import find as find_source
-from .sources import from_plain
 from .tasks import FitJob, PredictJob, Say
 from .training import Folds, Setting, budget, train
 
@@ -121,7 +120,7 @@ def update(job: FitJob, say: Say) -> Path:
     before = stored.load(folder)
     with RunFolder(folder, config, seed=before.setting.seed) as held:
         held.resume()
-        data, source = read(replace(from_plain(config["source"]), size=before.source.size))
+        data, source = read(before.located())
         new = golden.read_gold(job.gold, data, job.item, job.label)
         known = {**golden.kept(folder, data), **new}
         if known == golden.kept(folder, data):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -106,7 +107,7 @@ def write(plan: Plan, done: Outcome, before: stored.Stored | None, say: Say) -> 
             done.folds.weights(done.choice.method),
             _given(done),
             0 if before is None else before.revision + 1,
-            facts,
+            {**facts, "base": os.getcwd() if before is None else before.facts.get("base", "")},
         ),
     )
     if done.known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,16 @@ class Stored:
     given: dict[str, Tensor] = field(default_factory=dict)
     revision: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
+
+    def located(self) -> Source:
+        """The data that the run was made from, also when asked from another folder than then."""
+        base = Path(str(self.facts.get("base", ".")))
+        found: dict[str, Any] = {}
+        for name in ("path", "images"):
+            told = getattr(self.source, name)
+            if told is not None and not Path(told).exists() and (base / told).exists():
+                found[name] = str(base / told)
+        return replace(self.source, **found)
 
     def model(self) -> Model:
         """The final network, ready to predict."""
