@@ -100,7 +100,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--known", type=Path, nargs="*", default=[])
-    parser.add_argument("--root", default="carry/data")
+    parser.add_argument("--root", help="folder of data sets; DUBITO_DATA if not given")
     parser.add_argument("--seconds", type=float, default=280.0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="smoke size, on any device")
