@@ -59,13 +59,13 @@ def test_scores_are_those_of_the_whole_set():
     parts = prepare.parts(config)
     model = prepare.model(config, (3, 48, 64), 4).eval()
     assert isinstance(model, SegmentationModel)
-    found = pixels.tallied(model, parts.valid)
+    found = pixels.judge(model, parts.valid)
     with torch.no_grad():
         log_p = model(parts.valid.batch(torch.arange(5)))
     y, guess = parts.valid.labels.numpy(), log_p.argmax(-1).numpy()
     ious = [((y == k) & (guess == k)).sum() / max(1, ((y == k) | (guess == k)).sum()) for k in range(4)]
     seen = [((y == k) | (guess == k)).any() for k in range(4)]
-    assert found["miou"] == pytest.approx(np.mean([v for v, s in zip(ious, seen) if s]))
+    assert found["mean_iou"] == pytest.approx(np.mean([v for v, s in zip(ious, seen) if s]))
     expected = log_p.double().numpy()[(*np.indices(y.shape), y)].mean()
     assert found["log_likelihood"] == pytest.approx(expected, rel=1e-5)
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from .. import metrics
-from .._batches import Batches
 from ..data import LabelledData
 from ..model import Model
 from .configs import Config
@@ -18,6 +17,8 @@ from .configs import Config
 # Set -> whether the masks of its test part are public.
 SETS = {"camvid": True, "cityscapes": False, "shapes": True, "voc": False}
 SHAPES = {"train": 200, "val": 60, "test": 60}
+PICTURES, SIDE, SHOWN = 6, 240, 3  # images that are kept, their longest side, classes with a map of their own
+KEPT = (0.05, 1.0, 5.0)  # temperatures whose pictures are kept
 Read = Callable[[str, str], LabelledData]
 
 
@@ -82,51 +83,36 @@ def augmentations() -> dict[str, Callable[..., Any]]:
     }
 
 
-def scored(config: Config, model: Model, valid: LabelledData | None, test: LabelledData) -> dict[str, float]:
+def scored(config: Config, model: Any, valid: LabelledData | None, test: LabelledData) -> dict[str, float]:
     """mIoU over the set, accuracy and log-likelihood of pixels; test figures only where its masks are public."""
     found: dict[str, float] = {}
     if valid is not None:
-        judged = tallied(model, valid)
-        found |= {"miou": judged["miou"], "validation_accuracy": judged["accuracy"],
-                  "validation_log_likelihood": judged["log_likelihood"]}  # fmt: skip
+        judged = judge(model, valid)
+        found |= {
+            "miou": judged["mean_iou"],
+            "validation_accuracy": judged["accuracy"],
+            "validation_log_likelihood": judged["log_likelihood"],
+        }
     if SETS[config.data]:
-        judged = tallied(model, test)
-        found |= {"miou_test": judged["miou"]}
+        judged = judge(model, test)
+        found |= {"miou_test": judged["mean_iou"], "boundary_iou_test": judged["boundary_iou"]}
+        found |= {"ece": judged["ece"]}
         for kind in ("accuracy", "log_likelihood"):
             found |= {f"test_{kind}": judged[kind], f"noisy_test_{kind}": judged[kind]}
     return found
 
 
-@torch.no_grad()
-def tallied(model: Model, data: LabelledData) -> dict[str, float]:
-    """Scores of a part against its clean masks where they are known, summed over batches."""
-    training = model.training
-    model.eval()
-    counts = torch.zeros(model.num_classes, model.num_classes, dtype=torch.int64)
-    total = torch.zeros((), dtype=torch.float64)
-    truth = data.labels if data.clean is None else data.clean
-    for batch in Batches(data).all(model.evaluation_batch):
-        log_p, y = model(batch.x), truth[batch.positions].long()
-        counts += metrics.confusion_counts(log_p.argmax(-1), y, model.num_classes)
-        picked = log_p.gather(-1, y.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-        total += torch.where(y >= 0, picked, 0.0).double().sum().cpu()
-    model.train(training)
-    kept = int(counts.sum())
-    return {
-        "miou": metrics.mean_iou(counts),
-        "accuracy": float(counts.diagonal().sum()) / max(1, kept),
-        "log_likelihood": float(total) / max(1, kept),
-    }
+def judge(model: Any, data: LabelledData) -> dict[str, float]:
+    """Scores of a part against its clean masks where they are known."""
+    from ..segmentation import score_masks
+
+    return score_masks(model, data, clean=data.clean is not None).results()
 
 
 def image_iou(prediction: Tensor, truth: Tensor, num_classes: int) -> float:
     """Mean IoU of one image over the classes that occur in it, 0 where every pixel is void."""
     counts = metrics.confusion_counts(prediction, truth, num_classes)
     return metrics.mean_iou(counts) if int(counts.sum()) else 0.0
-
-
-PICTURES, SIDE, SHOWN = 6, 240, 3
-KEPT = (0.05, 1.0, 5.0)  # temperatures whose pictures are kept
 
 
 def pictured(config: Config, model: Any, test: LabelledData) -> dict[str, Any]:
