@@ -15,6 +15,7 @@ import platform
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,11 @@ def peak(kind: str, images: int) -> float:
     return float(said)
 
 
-def measure(kinds: list[str], images: int) -> list[dict[str, Any]]:
+def measure(kinds: list[str], images: int) -> Iterator[dict[str, Any]]:
+    """One line per kind, as it is found."""
     network = peak("network", images)
     pixels = images * (SIZE // 4) ** 2
     sampled = 1000 * pixels * CLASSES * 4 / 1e9
-    lines = []
     for kind in kinds:
         whole = peak(kind, images)
         line = {
@@ -62,8 +63,7 @@ def measure(kinds: list[str], images: int) -> list[dict[str, Any]]:
             "gigabytes": whole,
             "network": network,
         }
-        lines.append({**line, "beyond": whole - network, "one tensor of 1,000 samples": sampled})
-    return lines
+        yield {**line, "beyond": whole - network, "one tensor of 1,000 samples": sampled}
 
 
 def main() -> None:
@@ -86,6 +86,7 @@ def main() -> None:
         for line in measure(args.kinds, args.images):
             stamp = {"machine": platform.machine(), "torch": torch.__version__, "date": today}
             file.write(json.dumps({**line, **stamp}) + "\n")
+            file.flush()
 
 
 if __name__ == "__main__":

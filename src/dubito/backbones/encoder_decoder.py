@@ -51,6 +51,7 @@ class EncoderDecoder(nn.Module):
         Ronneberger et al. 2015; Lin et al. 2017
 
     Example:
+        >>> import torch
         >>> EncoderDecoder(3, widths=(8, 16, 32), stride=4)(torch.zeros(2, 3, 30, 40)).shape
         torch.Size([2, 64, 8, 10])
     """
