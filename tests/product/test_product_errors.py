@@ -43,6 +43,7 @@ def test_a_bad_cell_has_a_line_and_a_column(tmp_path):
         ("a,b\n1,2\n", "no column for the label"),
         ("a,label\n1,x\n2,x\n3,x\n4,x\n", "one class"),
         ("a,label\n1,x\n2,y\n", "too few items"),
+        ("a,label\n" + "".join(f"{i},{i}.5\n" for i in range(50)), "seem to be numbers"),
         ("note,label\nu,x\nv,y\n", "nothing to learn from"),
         ("task,worker,label\n1,a,x\n1,b,y\n", "dubito crowd"),
     ],

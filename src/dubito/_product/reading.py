@@ -21,6 +21,7 @@ from .sources import Source
 
 MOST_BYTES = 2 << 30  # images up to this are decoded once and kept; above, whenever a batch needs them
 PROBED = 32
+MOST_CLASSES, MOSTLY_OWN = 20, 0.5
 LARGEST_SIDE, USUAL_SIDE = 96, 64
 
 
@@ -76,8 +77,30 @@ def read(source: Source) -> tuple[LabelledData, Source]:
             where=f"{source.path}, {source.label or 'folders'}",
             got=", ".join(data.classes) or "no labels",
         )
+    if data.num_classes > max(MOST_CLASSES, MOSTLY_OWN * len(data)):
+        raise DubitoError(
+            "nearly every item has a class of its own: these seem to be numbers, not classes",
+            where=f"{source.path}, {source.label or 'folders'}",
+            got=f"{data.num_classes} classes of {len(data)} items",
+            remedy="name the column of classes with --label",
+        )
     ids = data.ids if data.ids is not None else [str(i + 1) for i in range(len(data))]
-    return replace(kept(data), ids=list(ids)), source
+    return replace(kept(data), ids=distinct(ids)), source
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names, with a number behind those that have occurred before.
+
+    Example:
+        >>> distinct(["a", "b", "a"])
+        ['a', 'b', 'a (2)']
+    """
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return out
 
 
 def _table(source: Source) -> tuple[LabelledData, Source]:
