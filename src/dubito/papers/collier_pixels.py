@@ -53,7 +53,7 @@ BASES: dict[str, dict[str, Any]] = {
         "augment": "scale-crop160x208-flip",
     },
     "shapes": {
-        **_SMALL, "network": "encoder-decoder-small", "network_options": (("stride", 2),), "steps": 400,
+        **_SMALL, "network": "encoder-decoder-small", "network_options": (("stride", 2),), "steps": 160,
         "validation": 60, "augment": "scale-crop-flip",
     },
 }  # fmt: skip

@@ -123,13 +123,15 @@ def _png(image: Any) -> bytes:
     return file.getvalue()
 
 
-def strip(panels: Sequence[Array], height: int = 180) -> bytes:
-    """Pictures side by side at one height, as a JPEG for a page."""
+def strip(panels: Sequence[Array], height: int = 180, widest: int = 320) -> bytes:
+    """Pictures of one shape side by side, each at most so high and wide, as a JPEG for a page."""
     from PIL import Image
 
     made = []
+    scale = min(height / panels[0].shape[0], widest / panels[0].shape[1])
+    height = max(1, round(panels[0].shape[0] * scale))
     for panel in panels:
-        width = max(1, round(panel.shape[1] * height / panel.shape[0]))
+        width = max(1, round(panels[0].shape[1] * scale))
         smooth = Image.Resampling.BILINEAR if panel.shape[0] > height else Image.Resampling.NEAREST
         made.append(np.array(Image.fromarray(panel).resize((width, height), smooth)))
         made.append(np.full((height, 4, 3), 255, np.uint8))
