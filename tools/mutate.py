@@ -7,6 +7,8 @@ torch and the test libraries are imported once; every mutant is then tried in a 
 imports dubito with the changed module and runs that module's tests until the first failure. A mutant that hangs,
 dies or fails to import is noticed too. With --limit a random sample of each module is tried (of a fixed seed); with
 --minutes no mutant is begun after that time, and the order is random, so that what was tried remains a fair sample.
+With --known the lines of earlier runs are taken up: what was noticed then counts (tests are added, not taken away),
+and what survived is tried again.
 """
 
 from __future__ import annotations
@@ -161,13 +163,32 @@ def baselines(modules: list[str], pool: Pool) -> dict[str, float]:
     return found
 
 
-def plan(modules: list[str], limit: int | None, seed: int) -> list[tuple[str, Mutant]]:
-    """The mutants to try, one module after another in turn, each in random order."""
+def known(paths: list[Path]) -> dict[str, tuple[set[str], set[str]]]:
+    """Per module the names of the mutants that were noticed, and of those that were not, in earlier lines."""
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for path in paths:
+        for text in path.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if "module" in line:
+                noticed, survived = found.setdefault(line["module"], (set(), set()))
+                noticed.update(line["noticed"])
+                survived.update(s["mutant"] for s in line["survivors"])
+    return found
+
+
+def plan(
+    modules: list[str], limit: int | None, seed: int, earlier: dict[str, tuple[set[str], set[str]]]
+) -> list[tuple[str, Mutant]]:
+    """The mutants to try, one module after another in turn: what survived earlier, then others in random order."""
     queues = []
     for module in modules:
         made = list(mutants(module_path(module).read_text(encoding="utf-8")))
+        noticed, survived = earlier.get(module, (set(), set()))
         random.Random(f"{seed} {module}").shuffle(made)
-        queues.append([(module, mutant) for mutant in made[:limit]])
+        made.sort(key=lambda mutant: mutant.name not in survived)
+        chosen = [m for m in made if m.name not in noticed]
+        rest = None if limit is None else max(limit - len(noticed & {m.name for m in made}), len(survived))
+        queues.append([(module, mutant) for mutant in chosen[:rest]])
     longest = max(map(len, queues), default=0)
     return [queue[i] for i in range(longest) for queue in queues if i < len(queue)]
 
@@ -182,6 +203,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=int, help="at most so many mutants of each module")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after this time")
+    parser.add_argument("--known", type=Path, nargs="*", default=[], help="lines of earlier runs")
+    parser.add_argument("--trust", type=float, help="seconds to assume for a module's tests, untried")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one per module")
     given = parser.parse_args()
@@ -194,10 +217,14 @@ def main() -> None:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     pool = Pool(given.jobs, given.out.parent)
     chosen = sorted(TARGETS) if given.all else given.modules
-    times = baselines(chosen, pool)
-    todo = plan([m for m in chosen if m in times], given.limit, given.seed)
+    times = dict.fromkeys(chosen, given.trust) if given.trust else baselines(chosen, pool)
+    earlier = known(given.known)
+    todo = plan([m for m in chosen if m in times], given.limit, given.seed, earlier)
     total = {m: len(list(mutants(module_path(m).read_text(encoding="utf-8")))) for m in times}
     found: dict[str, list[tuple[Mutant, str]]] = {m: [] for m in times}
+    for module in found:
+        made = mutants(module_path(module).read_text(encoding="utf-8"))
+        found[module] += [(m, KILLED) for m in made if m.name in earlier.get(module, (set(),))[0]]
     head, told = session(since), 0.0
     while todo or pool.running:
         late = time.time() - since > 60 * given.minutes
@@ -236,6 +263,7 @@ def write(
                 "tried": len(verdicts),
                 "killed": verdicts.count(KILLED),
                 "timeouts": verdicts.count(SLOW),
+                "noticed": sorted(m.name for m, verdict in found[module] if verdict in (KILLED, SLOW)),
                 "survivors": sorted(survivors, key=lambda s: (s["line"], s["mutant"])),
                 "tests": list(TARGETS[module]),
                 "seconds_of_tests": round(times[module], 1),

@@ -10,7 +10,7 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
 LOSSES = _in("losses", "robust", "cross_entropy_parity", "loss_contract", "loss_properties")
 CHANNELS = _in("channels", "transition", "annotators", "pooled", "channel_contract")
 EM = _in("crowd", "em", "aggregate", "choice", "intervals")
-DEFAULTS = ("tests/reliability/test_signatures.py",)
+DEFAULTS = ("tests/reliability/test_signatures.py", "tests/reliability/test_edges.py")
 SOFTMAX = ("tests/test_expected_softmax.py", "tests/test_links.py")
 
 TARGETS: dict[str, tuple[str, ...]] = {

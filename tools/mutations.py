@@ -43,6 +43,7 @@ PAIRS = [
     *(("cumsum", "cumprod"), ("logaddexp", "maximum"), ("sigmoid", "logsigmoid"), ("erf", "erfc")),
 ]
 NAMES = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])} | {"maximum": "minimum"}
+Path = tuple[tuple[str, int | None], ...]
 TRANSPOSES = ("mT", "T", "mH")
 TRANSPOSING = ("transpose", "t", "abs", "neg")
 # Guards against zero and overflow, tolerances, sizes of blocks: their exact value is no part of any formula.
@@ -51,14 +52,23 @@ SMALL, LARGE = 1e-4, 1e4
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed tree: where, what it read before, what it reads now, and which of equal changes."""
+    """One change: where, what it read before, what it reads now, and which of equal changes."""
 
-    tree: ast.Module
+    original: ast.Module
+    path: Path
+    changed: ast.AST
     function: str
     line: int
     before: str
     after: str
     turn: int
+
+    @property
+    def tree(self) -> ast.Module:
+        """The whole module with the change."""
+        made = copy.deepcopy(self.original)
+        _put(made, self.path, copy.deepcopy(self.changed))
+        return ast.fix_missing_locations(made)
 
     @property
     def name(self) -> str:
@@ -73,14 +83,9 @@ def mutants(source: str) -> Iterator[Mutant]:
     for function, path in list(_places(tree)):
         original = _follow(tree, path)
         for changed in _changes(original):
-            made = copy.deepcopy(tree)
-            _put(made, path, changed)
             before, after = ast.unparse(original), ast.unparse(changed)
             turn = turns[key] = turns.get(key := (function, before, after), -1) + 1
-            yield Mutant(ast.fix_missing_locations(made), function, original.lineno, before, after, turn)
-
-
-Path = tuple[tuple[str, int | None], ...]
+            yield Mutant(tree, path, changed, function, original.lineno, before, after, turn)
 
 
 def _places(node: ast.AST, function: str = "", path: Path = ()) -> Iterator[tuple[str, Path]]:
