@@ -19,7 +19,7 @@ GROUPS = {
     "Labels and noise": ["crowd", "noise", "estimate", "metrics", "uncertainty", "data"],
     "Integrals": ["integrals"],
     "Segmentation": ["segmentation"],
-    "Papers and runs": ["papers", "checkpoint", "runs", "signals", "fast", "lanes"],
+    "Papers and runs": ["papers", "checkpoint", "runs", "signals", "fast", "fast_crowd", "lanes"],
     "Promises": ["verify", "testing", "errors"],
 }
 

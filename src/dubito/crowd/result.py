@@ -123,8 +123,9 @@ class Aggregate:
     def skill_intervals(self, level: float = 0.95) -> Tensor:
         """Central intervals of the skills, ``(annotators, 2)``.
 
-        Beta distributions with the evidence of `evidence`. On simulated crowds a nominal 95 % covers 94 to 97 %
-        with three labels per item or more, and about 93 % with two.
+        Beta distributions with the evidence of `evidence`. On simulated crowds those of the default cover what they
+        say from three labels per item on, and a little less with two; those of Dawid-Skene are somewhat short
+        (`benchmarks/crowd_intervals.py`).
         """
         if self.state.fitted.shared:
             return beta_interval(*jeffreys(self.skills, self.evidence()[:, 0]), level)
