@@ -141,7 +141,11 @@ def cell(data: str, noise: str, model: str, seed: int, cache: Path) -> tuple[Arr
         cache.mkdir(parents=True, exist_ok=True)
         np.savez(path, labels=labels, true=y, probs=out_of_fold(model, x, labels, seed))
     with np.load(path) as kept:
-        return kept["labels"], kept["true"], kept["probs"]
+        labels, true, probs = kept["labels"], kept["true"], kept["probs"]
+    if model == PATCHES:  # as many labels as the other models of this data judge
+        some = np.sort(np.random.default_rng(seed).choice(len(labels), min(8000, len(labels)), False))
+        labels, true, probs = labels[some], true[some], probs[some]
+    return labels, true, probs
 
 
 def peers(labels: Array, probs: Array) -> dict[str, Array]:
@@ -176,7 +180,7 @@ def reliability(p_wrong: Array, wrong: Array) -> tuple[float, list[list[float]]]
     ]
 
 
-def measure(data: str, noise: str, model: str, seed: int, cache: Path) -> dict[str, Any]:
+def measure(data: str, noise: str, model: str, seed: int, cache: Path, bootstrap: int = 30) -> dict[str, Any]:
     from sklearn.metrics import average_precision_score
 
     from dubito._audit import audit
@@ -186,7 +190,7 @@ def measure(data: str, noise: str, model: str, seed: int, cache: Path) -> dict[s
     scores = peers(labels, probs)
     if model != PATCHES:
         scores["pipeline"] = pipeline(data, noise, model, seed, cache)
-    found = audit(labels, probs)
+    found = audit(labels, probs, bootstrap=bootstrap)
     error, bins = reliability(found.p_wrong, wrong)
     T = np.zeros_like(found.transition)
     np.add.at(T, (true, labels), 1)
@@ -198,6 +202,7 @@ def measure(data: str, noise: str, model: str, seed: int, cache: Path) -> dict[s
         "model": model,
         "seed": seed,
         "labels": len(labels),
+        "bootstrap": bootstrap,
         "noise_rate": round(float(wrong.mean()), 4),
         "model_accuracy": round(float((probs.argmax(1) == true).mean()), 4),
         "average_precision": round(float(average_precision_score(wrong, found.p_wrong)), 4),
@@ -234,8 +239,8 @@ def _version(name: str) -> str:
         return "missing"
 
 
-def _measure(what: tuple[str, str, str, int], cache: Path) -> dict[str, Any]:
-    return measure(*what, cache)
+def _measure(what: tuple[str, str, str, int], cache: Path, bootstrap: int) -> dict[str, Any]:
+    return measure(*what, cache, bootstrap)
 
 
 def main() -> None:
@@ -246,10 +251,11 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "dubito-audit")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--bootstrap", type=int, default=30, help="refits for the intervals")
     options = parser.parse_args()
     todo = [c for c in cells(options.data, options.cache) if c[3] < options.seeds]
     with ProcessPoolExecutor(options.workers) as pool:
-        for facts in pool.map(partial(_measure, cache=options.cache), todo):
+        for facts in pool.map(partial(_measure, cache=options.cache, bootstrap=options.bootstrap), todo):
             record(kind_of_line="cell", **facts)
             name = "/".join(str(facts[k]) for k in ("data", "noise", "model", "seed"))
             print(name, facts["average_precision"], max(facts["peers"].values()), flush=True)
