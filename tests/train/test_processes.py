@@ -68,7 +68,7 @@ class Server:
         pid = self.start(name, folder)
         limit = time.monotonic() + 60
         while latest(folder) <= begin and not (folder / ".digest").exists() and time.monotonic() < limit:
-            time.sleep(0.0005)
+            time.sleep(0.002)
         delay = random.uniform(0, 0.02)
         time.sleep(delay)
         os.kill(pid, number)
@@ -151,8 +151,8 @@ def test_two_kills_each(server: Server, name: str, tmp_path: Path, scorecard: Ca
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["plain", "coteaching", "mentornet", "em", "pruning"])
 def test_many_kills(server: Server, name: str, tmp_path: Path, scorecard: Callable[..., None]) -> None:
-    """Scorecard 22: 150 kills in all, some of them in the middle of a save."""
-    assert kill(server, name, tmp_path, 40, scorecard) > 0
+    """Scorecard 22: more than 150 kills in all, some of them in the middle of a save."""
+    assert kill(server, name, tmp_path, 36, scorecard) > 0
 
 
 @pytest.mark.rel
