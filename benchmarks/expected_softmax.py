@@ -12,13 +12,15 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
+import os
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,8 +72,8 @@ def qmc(samples: int) -> Work:
     return work
 
 
-def timed(work: Work, batch: Batch) -> float:
-    """Milliseconds of one forward and backward pass."""
+def timed(work: Work, batch: Batch) -> tuple[float, float]:
+    """Milliseconds of one forward and backward pass: on the clock, and of the processor (of all threads)."""
     if batch.mean.is_cuda:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
@@ -79,17 +81,25 @@ def timed(work: Work, batch: Batch) -> float:
         batch.backward(work(batch))
         end.record()
         torch.cuda.synchronize()
-        return float(start.elapsed_time(end))
-    begin = time.perf_counter()
+        return float(start.elapsed_time(end)), math.nan
+    begin, used = time.perf_counter(), time.process_time()
     batch.backward(work(batch))
-    return (time.perf_counter() - begin) * 1e3
+    return (time.perf_counter() - begin) * 1e3, (time.process_time() - used) * 1e3
+
+
+class Times(NamedTuple):
+    """Median milliseconds, half the interquartile range, and the median of the processor's time."""
+
+    ms: float
+    spread: float
+    cpu: float
 
 
 def medians(
     works: dict[str, Work], batches: list[Batch], budget_s: float, least: int = 7
-) -> dict[str, tuple[float, float]]:
-    """Median and spread (half the interquartile range) of alternated runs; the first of each warms up."""
-    times: dict[str, list[float]] = {name: [] for name in works}
+) -> dict[str, Times]:
+    """Of alternated runs; the first of each warms up."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for work in works.values():
         for batch in batches[:2]:
             timed(work, batch)
@@ -99,9 +109,10 @@ def medians(
             times[name].append(timed(work, batches[turn % len(batches)]))
         turn += 1
     out = {}
-    for name, values in times.items():
-        quarter = statistics.quantiles(values, n=4)
-        out[name] = (statistics.median(values), (quarter[2] - quarter[0]) / 2)
+    for name, pairs in times.items():
+        values, used = zip(*pairs)
+        quarter = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+        out[name] = Times(statistics.median(values), (quarter[2] - quarter[0]) / 2, statistics.median(used))
     return out
 
 
@@ -172,6 +183,8 @@ class Log:
             "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "hardware": name,
             "threads": torch.get_num_threads(),
+            "cores": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 1),
             "torch": torch.__version__,
             "date": datetime.date.today().isoformat(),
         }
@@ -200,23 +213,34 @@ def compare(
         log(
             "nll",
             rows=rows, classes=classes, tau=tau, dtype=str(dtype).removeprefix("torch."), method=name,
-            ms=times[name][0], spread_ms=times[name][1], faster=times["eager"][0] / times[name][0],
+            ms=times[name].ms, spread_ms=times[name].spread, faster=times["eager"].ms / times[name].ms,
+            cpu_ms=_known(times[name].cpu), faster_cpu=_known(times["eager"].cpu / times[name].cpu),
             extra_mib=extra, extra_over_inputs=None if extra is None else extra / inputs, **wrong[name],
         )  # fmt: skip
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def growth(log: Log, device: str, budget: float) -> None:
     """Time of the quadrature against classes and rows: linear."""
     rows = 256 if device == "cuda" else 64
     for classes in (10, 30, 100, 300, 1000, 3000, 10_000):
-        batch = [Batch(rows, classes, 1.0, 0, device, torch.float32)]
-        ms, spread = medians({"q": quadrature}, batch, budget, least=3)["q"]
-        per = ms * 1e6 / rows / classes
-        log("growth in classes", rows=rows, classes=classes, ms=ms, spread_ms=spread, ns_per=per)
+        _grown(log, "growth in classes", rows, classes, device, budget)
     for rows in (100, 1000, 10_000, 100_000, 1_000_000):
-        batch = [Batch(rows, 10, 1.0, 0, device, torch.float32)]
-        ms, spread = medians({"q": quadrature}, batch, budget, least=3)["q"]
-        log("growth in rows", rows=rows, classes=10, ms=ms, spread_ms=spread, ns_per=ms * 1e6 / rows / 10)
+        _grown(log, "growth in rows", rows, 10, device, budget)
+
+
+def _grown(log: Log, what: str, rows: int, classes: int, device: str, budget: float) -> None:
+    batch = [Batch(rows, classes, 1.0, 0, device, torch.float32)]
+    large = device == "cpu" and rows * classes > 10**6
+    found = medians({"q": quadrature}, batch, budget, least=1 if large else 3)["q"]
+    per = found.ms * 1e6 / rows / classes
+    log(
+        what, rows=rows, classes=classes, ms=found.ms, spread_ms=found.spread, cpu_ms=_known(found.cpu),
+        ns_per=per,
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -225,32 +249,34 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--budget", type=float, default=0.6, help="seconds of repetitions per figure")
     parser.add_argument("--threads", type=int, help="of the CPU")
-    parser.add_argument("--no-growth", action="store_true", help="only the table")
+    parser.add_argument("--parts", default="table,errors,growth", help="which of them, with commas")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
     log = Log(options.out, options.device)
-    if options.device == "cuda":
-        for rows, classes, draws in (
-            (33_282, 21, 128),
-            (17_424, 21, 128),
-            (133_128, 21, 128),
-            (1_024, 1_000, 256),
-        ):
-            compare(log, rows, classes, 1.0, "cuda", torch.float32, options.budget, draws)
-        compare(log, 33_282, 21, 1.0, "cuda", torch.bfloat16, options.budget, 128)
-    else:
-        for classes in (10, 100):
-            for tau in (0.5, 5.0):
-                compare(log, 256, classes, tau, "cpu", torch.float32, options.budget, 128)
-    if options.no_growth:
+    if "table" in options.parts:
+        table(log, options.device, options.budget)
+    if "errors" in options.parts:
+        for classes in (10, 21, 100, 1000):
+            for tau in (0.5, 1.0, 5.0):
+                batch = Batch(512, classes, tau, 0, options.device, torch.float32)
+                counts = {"mc 1000": 1000, "qmc 64": 64, "qmc 128": 128, "qmc 256": 256}
+                log("error of log p and of p", classes=classes, tau=tau, **pointwise(batch, counts))
+    if "growth" in options.parts:
+        growth(log, options.device, options.budget / 3)
+
+
+def table(log: Log, device: str, budget: float) -> None:
+    """The sizes with a target."""
+    if device == "cuda":
+        shapes = ((33_282, 21, 128), (17_424, 21, 128), (133_128, 21, 128), (1_024, 1_000, 256))
+        for rows, classes, draws in shapes:
+            compare(log, rows, classes, 1.0, "cuda", torch.float32, budget, draws)
+        compare(log, 33_282, 21, 1.0, "cuda", torch.bfloat16, budget, 128)
         return
-    for classes in (10, 21, 100, 1000):
-        for tau in (0.5, 1.0, 5.0):
-            batch = Batch(512, classes, tau, 0, options.device, torch.float32)
-            counts = {"mc 1000": 1000, "qmc 64": 64, "qmc 128": 128, "qmc 256": 256}
-            log("error of log p and of p", classes=classes, tau=tau, **pointwise(batch, counts))
-    growth(log, options.device, options.budget / 3)
+    for classes in (10, 100):
+        for tau in (0.5, 5.0):
+            compare(log, 256, classes, tau, "cpu", torch.float32, budget, 128)
 
 
 if __name__ == "__main__":

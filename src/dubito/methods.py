@@ -108,9 +108,14 @@ def _mentornet(
     return Stages(procedure=partial(SelfPaced, rate=rate, lambda2=lambda2, burn_in=burn_in, decay=decay))
 
 
-def _het(temperature: float = 1.0, rank: int = 0, integration: str = "auto", samples: int = 1000) -> Stages:
+def _het(
+    temperature: float | str = 1.0, rank: int = 0, integration: str = "auto", samples: int = 1000
+) -> Stages:
+    if isinstance(temperature, str) and temperature != "learned":
+        raise DubitoError("unknown temperature", expected='a number or "learned"', got=repr(temperature))
+    learned = links.BoundedTemperature() if temperature == "learned" else temperature
     head: Callable[..., nn.Module] = partial(heads.LowRank, rank=rank) if rank else heads.Diagonal
-    model = {"temperature": temperature, "integration": integration, "samples": samples}
+    model = {"temperature": learned, "integration": integration, "samples": samples}
     return Stages(head=head, model=model)
 
 

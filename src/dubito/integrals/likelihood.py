@@ -130,11 +130,11 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, exact: bool) 
     both = torch.stack([weight, coarse / coarse.sum(-1, keepdim=True)], -1)
     d_mean, d_scale, d_tau = _gradient(rows, x, parts, both, own[0], ratio)
     floor = _NOTHING / rows.width.amax(-1)
-    settled = torch.ones_like(log_p, dtype=torch.bool)
-    for change in (d_mean, d_scale, d_tau):
-        largest = change[..., 0].abs().amax(-1)
-        settled &= (change[..., 0] - change[..., 1]).abs().amax(-1) < _CHANGE * largest + floor
-    return Answer(log_p, error, settled, d_mean[..., 0], d_scale[..., 0], d_tau[..., 0])
+    large, small = (torch.stack([d_mean[..., i], d_scale[..., i]]) for i in (0, 1))
+    moved = (large - small).abs().amax(-1) < _CHANGE * large.abs().amax(-1) + floor
+    of_tau = (d_tau[:, 0, 0] - d_tau[:, 0, 1]).abs() < _CHANGE * d_tau[:, 0, 0].abs() + floor
+    settled = moved[0] & moved[1] & of_tau
+    return Answer(log_p, error, settled, large[0], large[1], d_tau[..., 0])
 
 
 def _full(values: Tensor, x: Tensor) -> Tensor:

@@ -25,17 +25,23 @@ class Rows(NamedTuple):
     offset: Tensor  # (B, K), offset in that cell
     turn: Tensor  # (B, K), derivative of the offset in the angle
     target: Tensor  # (B, 1) int64
+    own: Tensor  # (B,) int64, the target's place in the flattened (B, K)
     table: Table
 
     def take(self, index: Tensor) -> Rows:
         """Some of the rows."""
         mean, width, cos, sin, cell, offset, turn, target = (x[index] for x in self[:8])
-        return Rows(mean, width, cos, sin, cell, offset, turn, target, self.table)
+        return Rows(mean, width, cos, sin, cell, offset, turn, target, _places(mean, target), self.table)
 
     def of_target(self, values: Tensor) -> Tensor:
-        """The target's entry: (B, K, ...) -> (B, ...)."""
-        index = self.target.reshape(-1, 1, *(1,) * (values.dim() - 2)).expand(-1, 1, *values.shape[2:])
-        return values.gather(1, index).squeeze(1)
+        """The target's entry: (B, K, N) -> (B, N)."""
+        return values.flatten(0, 1).index_select(0, self.own)
+
+
+def _places(mean: Tensor, target: Tensor) -> Tensor:
+    rows, classes = mean.shape
+    start = torch.arange(0, rows * classes, classes, device=mean.device)
+    return start + target.squeeze(-1)
 
 
 def log_slope_and_ratio(
@@ -57,12 +63,13 @@ def log_slope_and_ratio(
 def make_rows(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> Rows:
     """Standardise rows: mean and scale (B, K), temperature (B, 1), target (B,). No width may be 0."""
     target = target.unsqueeze(-1)
+    own = _places(mean, target)
     gumbel = ROOT_C * temperature
     width = torch.hypot(scale, gumbel.expand_as(scale))
     tab = table(mean.device, mean.dtype)
     cell, offset, turn = angle_cell(tab, torch.atan2(gumbel.expand_as(scale), scale))
     return Rows(
-        mean - mean.gather(-1, target),
+        mean - mean.reshape(-1, 1).index_select(0, own),
         width,
         scale / width,
         gumbel / width,
@@ -70,6 +77,7 @@ def make_rows(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) 
         offset,
         turn,
         target,
+        own,
         tab,
     )
 
