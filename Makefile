@@ -59,10 +59,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
 	touch $(READY)
 
-# Pages that are made from the source: the stub of the index, the papers page.
+# Pages that are made from the source and from recorded tests: the stub of the index, the papers page, the scorecard.
 pages: $(READY)
 	$(BIN)/python tools/index_stub.py
 	$(BIN)/python tools/papers_page.py
+	$(BIN)/python tools/scorecard.py
 
 # Pages that are made from results/ and nothing else.
 results: $(READY)

@@ -204,10 +204,13 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="at most so many mutants of each module")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after this time")
     parser.add_argument("--known", type=Path, nargs="*", default=[], help="lines of earlier runs")
+    parser.add_argument("--tests", nargs="*", help="try these in place of the module's own tests")
     parser.add_argument("--trust", type=float, help="seconds to assume for a module's tests, untried")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one per module")
     given = parser.parse_args()
+    if given.tests:
+        TARGETS.update(dict.fromkeys(TARGETS, tuple(given.tests)))
     since = time.time()
     for name in PRELOAD:
         with contextlib.suppress(ImportError):
