@@ -190,13 +190,19 @@ def record(line: dict[str, Any], path: Path) -> None:
         file.write(json.dumps(whole) + "\n")
 
 
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines so far; a case that has a line for a seed is not run again."""
+    return (
+        [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    )
+
+
 def summary(path: Path) -> None:
     """Mean difference per case with its interval, from the latest line of each seed."""
     from scipy.stats import t
 
     cells: dict[str, dict[int, dict[str, Any]]] = {}
-    for text in path.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
+    for line in read(path):
         cells.setdefault(line["case"], {})[line["seed"]] = line
     print(f"{'case':<24}{'seeds':>6}{'ce':>8}{'auto':>8}{'difference':>12}   95 % interval     chosen")
     for case in [c for c in CASES if c in cells]:
@@ -223,9 +229,15 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true")
     args = parser.parse_args()
     if not args.summary:
+        done = {(line["case"], line["seed"]) for line in read(args.lines)}
         names = [c for c in CASES if not args.cases or any(c.startswith(w) for w in args.cases)]
         with ProcessPoolExecutor(args.workers) as pool:
-            jobs = [pool.submit(run, case, seed, args.epochs) for seed in range(args.seeds) for case in names]
+            jobs = [
+                pool.submit(run, case, seed, args.epochs)
+                for seed in range(args.seeds)
+                for case in names
+                if (case, seed) not in done
+            ]
             for job in as_completed(jobs):
                 line = job.result()
                 record(line, args.lines)
