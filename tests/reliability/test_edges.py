@@ -166,3 +166,15 @@ def test_ignored_labels_and_other_axes_by_default() -> None:
         torch.testing.assert_close(both, one)
         torch.testing.assert_close(loss(z.T, torch.tensor([2, 1]), dim=0), loss(z, torch.tensor([2, 1])))
     assert float(alone) == pytest.approx(math.log(1 + math.exp(-1) + math.exp(-2)))
+
+
+def test_the_first_class_and_missing_labels_in_label_quality() -> None:
+    p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.5, 0.3, 0.2]], dtype=torch.float64)
+    T = torch.tensor([[0.8, 0.1, 0.1], [0.2, 0.6, 0.2], [0.0, 0.3, 0.7]], dtype=torch.float64)
+    y = torch.tensor([0, 2, -1])
+    plain, through = estimate.label_log_quality(p.log(), y), estimate.label_log_quality(p.log(), y, T)
+    assert plain.exp()[:2].tolist() == pytest.approx([0.7, 0.6])
+    right = [p[i, c] * T[c, c] / sum(p[i, k] * T[k, c] for k in range(3)) for i, c in ((0, 0), (1, 2))]
+    assert through.exp()[:2].tolist() == pytest.approx([float(r) for r in right])
+    assert plain[2].isnan()
+    assert through[2].isnan()
