@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import tarfile
 
@@ -83,6 +84,7 @@ def samples(published):
     }
 
 
+NIGHTLY = int(os.environ.get("DUBITO_FUZZ", "1000"))
 NAMES = [
     "idx.gz",
     "idx",
@@ -139,9 +141,10 @@ def fuzz(published, tmp_path, name, rounds):
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
-def test_damaged_files(published, tmp_path, name):
+def test_damaged_files(published, tmp_path, name, scorecard):
     """Scorecard 28: each reader on 40 damaged files."""
     fuzz(published, tmp_path, name, 40)
+    scorecard(28, files=40)
 
 
 @pytest.mark.rel
@@ -149,6 +152,8 @@ def test_damaged_files(published, tmp_path, name):
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
-def test_many_damaged_files(published, tmp_path, name):
-    """Scorecard 18, 28: each reader on 1,000 damaged files."""
-    fuzz(published, tmp_path, name, 1000)
+def test_many_damaged_files(published, tmp_path, name, scorecard):
+    """Scorecard 18, 28: each reader on hundreds of damaged files."""
+    fuzz(published, tmp_path, name, NIGHTLY)
+    scorecard(18, examples=NIGHTLY)
+    scorecard(28, files=NIGHTLY)
