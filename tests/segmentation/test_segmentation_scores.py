@@ -109,7 +109,7 @@ def test_two_processes_score_as_one(tmp_path):
         for rank in range(2)
     ]
     for process in running:
-        said = process.communicate(timeout=120)[1]
+        said = process.communicate(timeout=400)[1]
         assert process.returncode == 0, said
     wanted = figures()
     assert [json.loads((tmp_path / str(rank)).read_text()) for rank in range(2)] == [wanted, wanted]
