@@ -106,6 +106,7 @@ def test_one_pixel_of_a_class_and_none() -> None:
     share, there = metrics.iou(torch.tensor([[1, 0, 0], [1, 0, 0], [0, 0, 0]]))
     assert share.tolist() == [0.5, 0.0, 0.0]
     assert there.tolist() == [True, True, False]
+    assert metrics.iou(torch.tensor([[1, 0], [0, 0]]))[0].tolist() == [1.0, 0.0]
 
 
 def test_weights_of_zero_and_ramps_of_one_are_allowed() -> None:
