@@ -120,17 +120,19 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--ranks", default=",".join(map(str, RANKS)))
+    parser.add_argument("--taus", default=",".join(map(str, TAUS)))
     parser.add_argument("--classes", default=",".join(map(str, CLASSES)))
     options = parser.parse_args()
     common = {
         "command": f"python benchmarks/low_rank.py --rows {options.rows} --ranks {options.ranks} "
-        f"--classes {options.classes}",
+        f"--classes {options.classes} --taus {options.taus}",
         "hardware": platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
     }
     ranks, classes = ([int(x) for x in text.split(",")] for text in (options.ranks, options.classes))
-    cells = sorted(product(ranks, classes, TAUS), key=lambda c: -c[1])
+    taus = [float(x) for x in options.taus.split(",")]
+    cells = sorted(product(ranks, classes, taus), key=lambda c: -c[1])
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with (
         options.out.open("w", encoding="utf-8") as file,

@@ -50,6 +50,22 @@ def test_many_factors_are_sampled():
     assert reports[1].reached
 
 
+@pytest.mark.rel
+@pytest.mark.parametrize("tau", [0.05, 1.0])
+def test_a_missed_tolerance_is_told(tau):
+    """Scorecard 9: with three factors a tight tolerance may be missed, but the estimate is honest and says so."""
+    mean, scale, factors, y = make(rows=8, rank=3)
+    reports, options = [], {"factors": factors, "temperature": tau, "reduction": "none"}
+    found = expected_softmax_nll(mean, scale, y, samples=128, report=reports.append, **options)
+    other = torch.Generator().manual_seed(5)
+    truth = expected_softmax_nll(mean, scale, y, method="qmc", samples=1 << 15, generator=other, **options)
+    off, error = (found - truth).abs(), reports[0].error
+    assert reports[0].method == "qmc"
+    assert not reports[0].reached
+    assert float(off.max()) > 1e-3
+    assert float(off.square().mean().sqrt()) < 3 * float(error.square().mean().sqrt())
+
+
 def test_a_common_factor_cancels():
     """A factor with the same loading for all classes is a shift: nothing changes, whatever the points."""
     mean, scale, _, y = make()
