@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 
 import pytest
 
@@ -12,7 +13,7 @@ from dubito.errors import DubitoError
 from dubito.papers import collier2020, englesson2023, item, run_id
 from dubito.papers.choose import choose, pick_methods, searched
 from dubito.papers.collect import collect
-from dubito.papers.render import FORMATS, render
+from dubito.papers.render import FORMATS, interval_text, render
 from dubito.papers.results import Result, read, write_result
 from dubito.papers.tables import chosen
 
@@ -71,7 +72,7 @@ def test_formats_show_ours_and_the_papers(form):
 
 def test_text_cell():
     shown = render(collect(NAME, ITEM, some_results()))
-    assert "95.20 ± 0.16 (5)  96.54 ± 1.20  -1.34       agrees" in shown
+    assert re.search(r"95\.20 ± 0\.16 \(5\)  95\.\d\d to 95\.\d\d  96\.54 ± 1\.20  -1\.34 +agrees", shown)
     assert " judged cells agree\n" in shown
     assert "  ln: covariance=full, dummy=True, smoothing=0.01\n" in shown
     assert "    asymmetric 0.4: lam=0.1, temperature=0.5\n" in shown
@@ -189,3 +190,17 @@ def test_choice_is_the_mean_over_seeds_of_the_stated_criterion():
 def test_results_of_other_tables_do_not_leak():
     other = [fake(c, 0.1) for c in englesson2023.TABLES["table1-cifar10"].make("paper", None, None)]
     assert all(e.ours is None for e in collect(NAME, ITEM, other).entries)
+
+
+def test_intervals_over_seeds_are_bootstrapped_and_shown():
+    table = collect(NAME, ITEM, some_results())
+    entry = next(e for e in table.entries if e.ours is not None and e.ours.seeds > 1)
+    values = list(entry.ours.values.values())
+    low, high = (float(part) for part in interval_text(entry).split(" to "))
+    assert min(values) - 0.01 <= low <= entry.ours.mean <= high <= max(values) + 0.01
+    assert interval_text(entry) in render(table)
+    assert "95 % interval" in render(table)
+    rows = csv.DictReader(io.StringIO(render(table, "csv")))
+    assert any(row["low"] and float(row["low"]) <= float(row["ours"]) <= float(row["high"]) for row in rows)
+    alone = collect(NAME, ITEM, [r for r in some_results() if r.config.seed == 0])
+    assert "95 % interval" not in render(alone)

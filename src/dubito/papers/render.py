@@ -32,6 +32,14 @@ def ours_text(entry: Entry) -> str:
     return f"{number(entry.ours.mean, entry.metric.digits)}{spread}{entry.mark} ({entry.ours.seeds})"
 
 
+def interval_text(entry: Entry) -> str:
+    """ "97.70 to 98.01": the bootstrap interval of the mean; nothing for one seed."""
+    if entry.ours is None or entry.ours.seeds < 2:
+        return ""
+    found, digits = entry.ours.interval(), entry.metric.digits
+    return f"{found.low:.{digits}f} to {found.high:.{digits}f}"
+
+
 def paper_text(entry: Entry) -> str:
     """ "97.21 ± 0.38", as printed."""
     if entry.paper is None:
@@ -55,6 +63,11 @@ def difference_text(entry: Entry) -> str:
 
 def _parts(entry: Entry) -> list[str]:
     return [ours_text(entry), paper_text(entry), difference_text(entry), entry.verdict]
+
+
+def _with_interval(entry: Entry) -> list[str]:
+    ours, *rest = _parts(entry)
+    return [ours, interval_text(entry), *rest]
 
 
 def tally(table: Table) -> list[str]:
@@ -127,9 +140,12 @@ def text(table: Table) -> str:
     for column, metric in table.columns:
         lines.append(_name((*column, metric.ours)))
         found = {row: table.at(row, column, metric) for row in table.rows}
-        grid = [("", ["ours", "paper", "difference", "verdict"])]
-        grid += [(names[row], _parts(entry)) for row, entry in found.items() if entry is not None]
-        wide = [max(len(parts[i]) for _, parts in grid) for i in range(4)]
+        shown = {row: entry for row, entry in found.items() if entry is not None}
+        grid = [("", ["ours", "95 % interval", "paper", "difference", "verdict"])]
+        grid += [(names[row], _with_interval(entry)) for row, entry in shown.items()]
+        if not any(parts[1] for _, parts in grid[1:]):
+            grid = [(name, parts[:1] + parts[2:]) for name, parts in grid]
+        wide = [max(map(len, column)) for column in zip(*(parts for _, parts in grid))]
         for name, parts in grid:
             cells = "  ".join(part.ljust(n) for part, n in zip(parts, wide))
             lines.append(f"  {name:<{width}}  {cells}".rstrip())
@@ -191,6 +207,8 @@ def comma_separated(table: Table) -> str:
             "ours",
             "sd",
             "seeds",
+            "low",
+            "high",
             "mark",
             "paper",
             "paper_sd",
@@ -201,11 +219,11 @@ def comma_separated(table: Table) -> str:
     )
     for e in table.entries:
         mean, spread, seeds = (e.ours.mean, e.ours.spread, e.ours.seeds) if e.ours else (None, None, 0)
+        bounds = e.ours.interval()[1:3] if e.ours and e.ours.seeds > 1 else (None, None)
         paper = (e.paper.value, e.paper.spread, e.paper.stars) if e.paper else (None, None, None)
         row, column, params = (_inert(t) for t in (" ".join(e.row), " ".join(e.column), params_text(e)))
-        writer.writerow(
-            (row, column, e.metric.ours, mean, spread, seeds, e.mark, *paper, e.difference, e.verdict, params)
-        )
+        ours = mean, spread, seeds, *bounds, e.mark
+        writer.writerow((row, column, e.metric.ours, *ours, *paper, e.difference, e.verdict, params))
     return out.getvalue()
 
 
@@ -222,7 +240,9 @@ def html(table: Table) -> str:
         for column in table.columns:
             entry = table.at(row, *column)
             kind = escape(entry.verdict.replace(" ", "-")) if entry else "none"
-            title = escape(params_text(entry)) if entry else ""
+            title = (
+                escape("; ".join(filter(None, (params_text(entry), interval_text(entry))))) if entry else ""
+            )
             cells.append(f'<td class="{kind}" title="{title}">{escape(cell_text(entry))}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>")
     notes = "".join(f"<li>{escape(note)}</li>" for note in (*tally(table), *table.facts, *_legend(table)))
