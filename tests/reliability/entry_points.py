@@ -262,7 +262,7 @@ def plausible(function: Callable[..., Any], parameter: inspect.Parameter) -> Any
         "Tensor" in k or k in ("Any", "Array", "Labels") for k in kinds
     ):
         return None
-    if isinstance(found, str) and "str" not in kinds:
+    if (isinstance(found, str) and "str" not in kinds) or (isinstance(found, int) and "int" not in kinds):
         return None
     return None if callable(found) and kinds == ["Tensor"] else found
 

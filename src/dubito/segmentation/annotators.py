@@ -44,5 +44,10 @@ def vote(masks: Tensor, num_classes: int, *, void: int = -100) -> Tensor:
         >>> vote(torch.tensor([[[[0, 1]], [[0, -100]], [[2, -100]]]]), 3)
         tensor([[[0, 1]]])
     """
+    if masks.dim() != 4 or masks.is_floating_point() or masks.is_complex() or num_classes < 1:
+        raise DubitoError(
+            "masks of several annotators are whole numbers", expected="(N, annotators, height, width), classes",
+            got=f"{masks.dtype} of shape {tuple(masks.shape)}, {num_classes} classes",
+        )  # fmt: skip
     counts = torch.stack([(masks == k).sum(1) for k in range(num_classes)], -1)
     return torch.where((masks != void).any(1), counts.argmax(-1), -100)

@@ -146,6 +146,14 @@ def resize(values: Tensor, size: tuple[int, int], *, align_corners: bool = False
         >>> resize(torch.tensor([[[[0.0]], [[2.0]]]]), (2, 3), align_corners=True)[0, :, 0, 0]
         tensor([0., 2.])
     """
+    if values.dim() < 3 or not values.is_floating_point():
+        raise DubitoError(
+            "maps to enlarge are floats (N, h, w, ...)", got=f"{values.dtype}, {tuple(values.shape)}"
+        )
+    if len(size) != 2 or min(size) < 1 or 0 in values.shape[1:3]:
+        raise DubitoError(
+            "no such size", expected="(height, width)", got=f"{size} from {tuple(values.shape)}"
+        )
     if tuple(values.shape[1:3]) == tuple(size):
         return values
     rest = values.shape[3:]

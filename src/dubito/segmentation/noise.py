@@ -39,7 +39,7 @@ class BorderHabits:
     missing: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.grow[0] <= self.grow[1]:
+        if len(self.grow) != 2 or not self.grow[0] <= self.grow[1]:
             raise DubitoError("grow is a range", expected="lowest <= highest", got=self.grow)
         if not (self.shift >= 0 and self.simplify >= 0 and 0 <= self.missing <= 1):
             raise DubitoError("habits are not negative and a share is at most 1", got=self)

@@ -62,6 +62,12 @@ class SegmentationScores:
         ignore_index: int = -100,
         device: torch.device | str = "cpu",
     ) -> None:
+        if num_classes < 1:
+            raise DubitoError("there must be a class", expected="num_classes >= 1", got=num_classes)
+        try:
+            device = torch.device(device)
+        except RuntimeError:
+            raise DubitoError("no such device", expected="cpu, cuda, ...", got=repr(device)) from None
         if bins < 1 or not 0 <= boundary < 1:
             raise DubitoError(
                 "no such bins or borders", expected="bins >= 1, 0 <= boundary < 1", got=(bins, boundary)
