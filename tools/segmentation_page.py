@@ -150,6 +150,42 @@ def cost() -> list[str]:
     return rows
 
 
+def places() -> list[str]:
+    """What enlarging at another place brings, on small scenes, paired by seed."""
+    found: dict[str, Cell] = {}
+    for line in lines("places.jsonl"):
+        found.setdefault(line["form"], {})[line["seed"]] = line
+    seeds = sorted(set.intersection(*(set(cell) for cell in found.values()))) if len(found) == 4 else []
+    if len(seeds) < 3:
+        return []
+    one = next(iter(found["latent"].values()))
+    rows = [
+        "",
+        "## Where to enlarge",
+        "",
+        f"Small scenes on a CPU (`benchmarks/segmentation_places.py`), {one['steps']} steps, τ = {one['tau']:g}, "
+        f"{len(seeds)} seeds, noisy borders in training, clean test masks. The paper enlarges log-probabilities; "
+        "the other two forms integrate at full size.",
+        "",
+        "| enlarged | test mIoU | test boundary IoU | test log-likelihood | CPU seconds |",
+        "|---|---|---|---|---|",
+    ]
+    for form, cell in found.items():
+        of = [cell[seed] for seed in seeds]
+        rows.append(
+            f"| {form.replace('_', '-')} | {interval([r['test']['mean_iou'] for r in of])} "
+            f"| {interval([r['test']['boundary_iou'] for r in of])} "
+            f"| {interval([r['test']['log_likelihood'] for r in of], 3, 1.0)} "
+            f"| {statistics.mean(r['cpu_seconds'] for r in of):.0f} |"
+        )
+    for form in ("latent", "features"):
+        pair = [[found[f][s]["test"]["mean_iou"] * 100 for s in seeds] for f in (form, "log_probs")]
+        test = paired_t_test(*pair)
+        said = f"mIoU {test.difference:+.2f} (p = {test.p:.2f})"
+        rows += [""] * (form == "latent") + [f"- {form} minus log-probabilities, {len(seeds)} seeds: {said}."]
+    return rows
+
+
 def page() -> str:
     """The whole page."""
     runs = [line for line in lines("camvid.jsonl") if "test" in line]
@@ -174,7 +210,7 @@ def page() -> str:
         "",
     ]
     body = [text for labels in LABELS for text in table(labels)]
-    return "\n".join([*intro, *body, *cost(), *notes])
+    return "\n".join([*intro, *body, *cost(), *places(), *notes])
 
 
 def draw(path: Path) -> None:
