@@ -2,8 +2,8 @@
 
     python benchmarks/segmentation_places.py --out results/segmentation/places.jsonl
 
-Small scenes of simple shapes, training masks with noisy borders, clean test masks. Feature maps have a quarter of the
-image's resolution. All forms of a seed share start, order and data; one line of JSON per run, as it ends.
+Small scenes of simple shapes, training masks with noisy borders, clean test masks. Feature maps have a quarter of
+the image's resolution. All forms of a seed share start, order and data; one line of JSON per run, as it ends.
 """
 
 from __future__ import annotations
