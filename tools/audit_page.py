@@ -1,0 +1,136 @@
+"""The figures of docs/audit.md from results/benchmarks/audit.jsonl: a table, and reliability curves.
+
+python tools/audit_page.py            write them
+python tools/audit_page.py --check    fail if the page is not what the lines say
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(HERE / "benchmarks"), str(HERE / "docs" / "pictures")]
+LINES = HERE / "results" / "benchmarks" / "audit.jsonl"
+PAGE = HERE / "docs" / "audit.md"
+MARKS = ("<!-- audit:begin -->", "<!-- audit:end -->")
+PEERS = {
+    "self_confidence": "self-confidence",
+    "issues by confident_learning": "confident learning",
+    "pipeline": "CleanLearning",
+}
+GROUPS = {
+    "digits": "digits",
+    "mnist": "MNIST",
+    "cifar10n, logistic": "CIFAR-10N, pixels, linear",
+    "cifar10n, mlp": "CIFAR-10N, pixels, perceptron",
+    "cifar10n, patches": "CIFAR-10N, patch features",
+}
+
+
+def lines() -> list[dict[str, Any]]:
+    """The newest line of every cell."""
+    from audit_summary import newest
+
+    return newest(LINES)
+
+
+def table(cells: list[dict[str, Any]]) -> str:
+    """Average precision and calibration by kind of data, gains over cleanlab below."""
+    from audit_summary import _group, summary
+
+    out = [
+        "| data | labels wrong | model right | "
+        + " | ".join(["audit", *PEERS.values()])
+        + " | calibration error |",
+        "|---|---:|---:|" + "---:|" * (len(PEERS) + 2),
+    ]
+    for key, name in GROUPS.items():
+        some = [m for m in cells if _group(m) == key]
+        if not some:
+            continue
+        numbers = [_mean([m["average_precision"] for m in some])]
+        numbers += [_mean([m["peers"][p] for m in some if p in m["peers"]]) for p in PEERS]
+        error = _mean([m["calibration_error"] for m in some])
+        shares = [f"{100 * np.mean([m[k] for m in some]):.0f} %" for k in ("noise_rate", "model_accuracy")]
+        out.append(f"| {name} ({len(some)} runs) | " + " | ".join([*shares, *numbers, error]) + " |")
+    out += ["", *_gains(summary(cells))]
+    versions = cells[0]["versions"]
+    days = sorted({m["date"][:10] for m in cells})
+    out += [
+        "",
+        f"{len(cells)} runs, cleanlab {versions['cleanlab']}, scikit-learn {versions['scikit-learn']}, "
+        f"{' to '.join(dict.fromkeys([days[0], days[-1]]))}; made by `python tools/audit_page.py`.",
+    ]
+    return "\n".join(out)
+
+
+def _mean(values: list[float]) -> str:
+    return f"{np.mean(values):.3f}" if values else ""
+
+
+def _gains(found: dict[str, Any]) -> list[str]:
+    out = [
+        "| gain in average precision over | mean | 95 % interval | worst cell | |",
+        "|---|---:|---|---:|---|",
+    ]
+    for peer, name in {
+        **PEERS,
+        "the best of all, cell by cell": "the best of nine scores, cell by cell",
+    }.items():
+        if peer in found:
+            f = found[peer]
+            low, high = f["interval"]
+            mean = f"{f['mean_gain']:+.3f}"
+            out.append(
+                f"| {name} | {mean} | {low:+.3f} to {high:+.3f} | {f['worst']:+.3f} | {f['worst_cell']} |"
+            )
+    return out
+
+
+def draw(cells: list[dict[str, Any]]) -> None:
+    """Share of wrong labels against p_wrong, one curve for each kind of data."""
+    from audit_summary import _group
+    from style import GREY, panels, save
+
+    figure, (left, right) = panels(2, 3.2, 3.7)
+    for place, title, keys in (
+        (left, "simulated noise", ("digits", "mnist")),
+        (right, "human errors, CIFAR-10N", ("cifar10n, logistic", "cifar10n, mlp", "cifar10n, patches")),
+    ):
+        place.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
+        for key in keys:
+            bins = np.array([b for m in cells if _group(m) == key for b in m["bins"]])
+            if len(bins):
+                where = np.minimum((10 * bins[:, 1]).astype(int), 9)
+                size = np.bincount(where, bins[:, 0], 10)
+                kept = size > 30
+                said, true = (
+                    np.bincount(where, bins[:, 0] * bins[:, c], 10)[kept] / size[kept] for c in (1, 2)
+                )
+                place.plot(said, true, "o-", markersize=4, label=GROUPS[key].removeprefix("CIFAR-10N, "))
+        place.set(title=title, xlabel="p_wrong", ylabel="share wrong", xlim=(0, 1), ylim=(0, 1))
+        place.legend(fontsize=8)
+    save(figure, "audit")
+
+
+def main() -> None:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    text = PAGE.read_text(encoding="utf-8")
+    head, _, rest = text.partition(MARKS[0])
+    new = f"{head}{MARKS[0]}\n{table(lines())}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
+    if check:
+        sys.exit(0 if new == text else f"{PAGE.name} is not what {LINES.name} says: run tools/audit_page.py")
+    PAGE.write_text(new, encoding="utf-8")
+    draw(lines())
+
+
+if __name__ == "__main__":
+    main()
