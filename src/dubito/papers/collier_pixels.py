@@ -53,8 +53,8 @@ BASES: dict[str, dict[str, Any]] = {
         "augment": "scale-crop160x208-flip",
     },
     "shapes": {
-        **_SMALL, "network": "encoder-decoder-small", "network_options": (("stride", 2),), "steps": 160,
-        "validation": 60, "augment": "scale-crop-flip",
+        **_SMALL, "network": "encoder-decoder-small", "network_options": (("stride", 2),), "steps": 40,
+        "validation": 16, "augment": "scale-crop-flip",
     },
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from .configs import Config
 
 # Set -> whether the masks of its test part are public.
 SETS = {"camvid": True, "cityscapes": False, "shapes": True, "voc": False}
-SHAPES = {"train": 200, "val": 60, "test": 60}
+SHAPES = {"train": 200, "val": 16, "test": 24}
 PICTURES, SIDE, SHOWN = 6, 240, 3  # images that are kept, their longest side, classes with a map of their own
 KEPT = (0.05, 1.0, 5.0)  # temperatures whose pictures are kept
 Read = Callable[[str, str], LabelledData]
