@@ -132,3 +132,12 @@ def test_hours_of_a_device_count_runs_side_by_side_once():
     assert device_hours(shares) == pytest.approx(350 / 3600)
     alone = [Result(base[0], {}, 90.0, date=noon), Result(base[1], {}, 80.0, date=noon)]
     assert device_hours(alone) == pytest.approx(170 / 3600)
+
+
+def test_runs_under_way_are_not_read(tmp_path):
+    """Their folders hold JSON lines too, and lose files while others look."""
+    write_result(result(), tmp_path)
+    under_way = tmp_path / ".runs" / "0123456789abcdef" / "fit" / "deeper"
+    under_way.mkdir(parents=True)
+    (under_way / "metrics.jsonl").write_text("not even JSON\n")
+    assert [r.id for r in read(tmp_path)] == [result().id]

@@ -178,17 +178,24 @@ def read(folder: Path | str) -> list[Result]:
     if not root.is_dir():
         raise DubitoError("no such folder of results", got=str(root))
     kept: dict[str, Result] = {}
-    for result in _each(sorted([*root.rglob("*.json"), *root.rglob("*.jsonl")])):
+    for result in _each(sorted(_files(root))):
         first = kept.setdefault(result.id, result)
         if first is not result and dict(first.metrics) != dict(result.metrics):
             _LOG.warning("run %s has two results with different metrics; the first is used", result.id[:16])
     return list(kept.values())
 
 
+def _files(root: Path) -> Iterator[Path]:
+    """Files that may hold results; hidden folders are runs under way, whose files come and go."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if name.endswith((".json", ".jsonl")) and not name.startswith("."):
+                yield Path(folder) / name
+
+
 def _each(paths: Iterable[Path]) -> Iterator[Result]:
     for path in paths:
-        if any(part.startswith(".") for part in path.parts[-2:]):
-            continue
         text = _text(path)
         if path.suffix == ".json":
             content = parse_json(text, str(path))
