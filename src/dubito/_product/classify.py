@@ -30,7 +30,7 @@ from .training import Folds, Setting, budget, train
 
 UPDATE_SHARE = 0.3  # of the epochs, for networks that go on from where they were
 CONVOLUTIONAL_RATE = 1e-3
-FRESH = "crossfit-em"  # its inner folds must not start from networks that saw everything
+FRESH = "crossfit-em"  # its inner folds must not start from a network that saw everything
 
 
 def fit(job: FitJob, say: Say) -> Path:
@@ -154,7 +154,7 @@ def _complete(plan: Plan, known: Mapping[str, str], before: stored.Stored | None
     judged = replace(labelled, extra={**learned.extra})
     number = _folds(plan, rows, learned, before)
     place = plan.folder / "training" / (f"gold-{golden.fingerprint(known)}" if known else "first")
-    warm = before is not None and not before.method.startswith(FRESH)
+    warm = before is not None and goes_on(before.method)
     epochs = max(1, round(UPDATE_SHARE * plan.setting.epochs)) if warm else None
     starts = before.folds if warm and before is not None else {}
     folds = Folds(plan.setting, learned, number, place, say, starts=starts, epochs=epochs)
@@ -176,6 +176,12 @@ def _complete(plan: Plan, known: Mapping[str, str], before: stored.Stored | None
     fold[rows] = number
     done = Outcome(judged, found, run, folds, choice, rows, fold, known)
     return write(plan, done, before, say)
+
+
+def goes_on(method: str) -> bool:
+    """Whether networks of a method can start from their old weights."""
+    found, _ = parse(method)
+    return found.name != FRESH and found.needs != "teacher"
 
 
 def _has_label(data: LabelledData) -> Tensor:
