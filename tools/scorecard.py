@@ -109,7 +109,7 @@ def section(folder: Path) -> str:
     rows += ["", "Sessions:", ""]
     for head, _ in sessions(folder):
         rows.append(
-            f"- {head['file']}: {head['date']}, `{head['command']}`, {head['seconds']:.0f} s, "
+            f"- {head['file']}: {head['date']}, `{_short(head['command'])}`, {head['seconds']:.0f} s, "
             f"commit {head['commit']}, source {head['source']}, "
             f"Python {head['versions']['python']}, torch {head['versions']['torch']}, "
             f"{head['machine']}"
@@ -118,6 +118,12 @@ def section(folder: Path) -> str:
         rows += ["", f"Mutation score on the mathematical modules: {noticed} of {tried} mutants noticed"]
         rows[-1] += f" ({100 * noticed / tried:.1f} %), module by module in [mutation.md](mutation.md)."
     return "\n".join(rows)
+
+
+def _short(command: str) -> str:
+    """A command without folders of its own machine, and not longer than a line; the file has all of it."""
+    text = re.sub(r"(?<!\S)/[\w./-]*/", "", command)
+    return text if len(text) < 120 else text[:117] + "..."
 
 
 def mutation_page(folder: Path) -> str:
