@@ -230,7 +230,7 @@ def picture(cpu: Sequence[Line], gpu: Sequence[Line]) -> Drawing:
         ax.set_ylabel("milliseconds")
         legend(ax, fontsize=7)
     rows = sorted({x["rows"] for x in cpu if x["what"] == "growth in classes"})
-    text = f"Quadrature, forward and backward, float32, tau 1. Left: {rows} rows on the CPU, 256 on the GPU; right: 10 classes."
+    text = f"Quadrature, forward and backward, float32, tau 1. Left: {rows[0] if rows else 0} rows on the CPU, 256 on the GPU; right: 10 classes."
     return Drawing(figure, text)
 
 

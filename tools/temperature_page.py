@@ -134,7 +134,7 @@ def _meaning(found: dict[str, Curves]) -> str:
     text = "; ".join(parts)
     return (
         f"The variance is real but it does not place the optimum: {text}. What is left of the hump with no variance "
-        "at all belongs to the model: a temperature is a part of the likelihood that is fitted, and acts as a "
+        "at all comes from the model itself: a temperature is a part of the likelihood that is fitted, and looks like a "
         "regulariser. It has to be chosen, exact or not."
     )
 

@@ -1,0 +1,47 @@
+"""The quadrature kernel in Triton's interpreter, on a CPU: the same numbers as the float64 path. Needs Triton."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed"),
+]
+
+PROGRAM = """
+import softmax_rows, torch
+from dubito.integrals import triton_quadrature
+from dubito.integrals.quadrature import solve
+
+for kind, tau, classes in (("ordinary", 1.0, 21), ("ordinary", 0.2, 33), ("far", 1.0, 21), ("lognormal", 0.3, 10)):
+    mean, scale, temperature, target = softmax_rows.rows(kind, tau, classes, 8)
+    inputs = [x.float() for x in (mean, scale, temperature)]
+    log_p, error, d_mean, d_scale, _, missed = triton_quadrature.nll(*inputs, target)
+    truth, _ = solve(*(x.double() for x in inputs), target, 1e-8)
+    good = error <= 2e-5 + triton_quadrature.ALLOWED * log_p.abs()
+    assert int(missed) == int((~good).sum())
+    assert int(good.sum()) >= 5, (kind, good)
+    assert float((log_p - truth.log_p).abs()[good].max()) < 5e-5, kind
+    for got, right in ((d_mean, truth.d_mean), (d_scale, truth.d_scale)):
+        off = (got - right).abs().amax(-1) / (right.abs().amax(-1) + 1e-3)
+        assert float(off[good].max()) < 1e-4, kind
+"""
+
+
+def test_against_float64():
+    here = Path(__file__).resolve().parent
+    path = os.pathsep.join(
+        [str(here), str(here.parents[1] / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
