@@ -5,10 +5,11 @@
     python benchmarks/crowd_choice.py summary                      the choice, from the recorded lines
 
 Criterion: log-likelihood of held-out labels (`dubito.crowd.held_out`, five folds), and its regret against the best
-candidate on the same crowd. A default has to be good on every crowd, so the candidate is chosen whose worst family of
-simulated crowds has the least mean regret; the mean over families is shown beside it. Accuracy against the truth is
-recorded but decides nothing; the real sets only show what the choice is worth there. Crowds are taken in an order of
-their own, so that a part of them is a fair sample. Lines go to results/benchmarks/crowd_choice.jsonl ($OUT where set).
+candidate on the same crowd. A default has to be good on every crowd, so the candidate is chosen whose worst family
+of simulated crowds has the least mean regret; the mean over families is shown beside it. Accuracy against the truth
+is recorded but decides nothing; the real sets only show what the choice is worth there. Crowds are taken in an order
+of their own, so that a part of them is a fair sample. Lines go to results/benchmarks/crowd_choice.jsonl ($OUT where
+that is set).
 """
 
 from __future__ import annotations
@@ -187,8 +188,9 @@ def summary() -> None:
         mean = {n: {f: float(np.mean(v)) for f, v in by.items()} for n, by in regret.items()}
         for name in sorted(mean, key=lambda n: max(mean[n].values())):
             worst = max(mean[name], key=mean[name].__getitem__)
+            middle = np.mean(list(mean[name].values()))
             print(
-                f"{name:28} worst {mean[name][worst]:.4f} ({worst})  mean {np.mean(list(mean[name].values())):.4f}   "
+                f"{name:28} worst {mean[name][worst]:.4f} ({worst})  mean {middle:.4f}   "
                 f"accuracy lost {np.mean(accuracy[name]):.4f}, at most {np.max(accuracy[name]):.4f}"
             )
 
