@@ -7,9 +7,9 @@
 Criterion: log-likelihood of held-out labels (`dubito.crowd.held_out`, five folds), and its regret against the best
 candidate on the same crowd. A default has to be good on every crowd, so the candidate is chosen whose worst family
 of simulated crowds has the least mean regret; the mean over families is shown beside it. Accuracy against the truth
-is recorded but decides nothing; the real sets only show what the choice is worth there. Crowds are taken in an order
-of their own, so that a part of them is a fair sample. Lines go to results/benchmarks/crowd_choice.jsonl ($OUT where
-that is set).
+is recorded but decides nothing; the real sets only show what the choice is worth there. Crowds are taken in an
+order of their own, so that a part of them is a fair sample. Lines go to results/benchmarks/crowd_choice.jsonl
+($OUT where that is set).
 """
 
 from __future__ import annotations
