@@ -113,8 +113,14 @@ def read(_app: Any, name: str, source: list[str]) -> None:
         source[0] = top() if module == "index" else page(module)
 
 
+def outdated(_app: Any, env: Any, *_changes: Any) -> list[str]:
+    """A stub never changes, but what it stands for does: these pages are read anew at every build."""
+    return [name for name in env.found_docs if name.startswith("api/")]
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Write missing stubs when a build begins; fill the pages as they are read."""
     app.connect("builder-inited", lambda app: write(Path(app.srcdir)))
     app.connect("source-read", read)
+    app.connect("env-get-outdated", outdated)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

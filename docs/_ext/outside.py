@@ -26,4 +26,5 @@ def read(app: Any, name: str, source: list[str]) -> None:
 def setup(app: Any) -> dict[str, Any]:
     """Look at every page before it is parsed."""
     app.connect("source-read", read)
+    app.connect("env-get-outdated", lambda *_: list(OUTSIDE))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
