@@ -46,10 +46,9 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", list(_cases()))
-def test_page_runs(page, folder, request):
+def test_page_runs(page, folder, request, monkeypatch):
     if page.needs:
-        data = request.getfixturevalue("shared_data")
-        os.environ.setdefault("DUBITO_DATA", str(data))
+        monkeypatch.setenv("DUBITO_DATA", str(request.getfixturevalue("shared_data")))
     _run(page.path, page.blocks, {"__name__": "page"})
 
 
