@@ -83,7 +83,7 @@ def _made(kind: type[Made], found: list[dict[str, Any]], **options: Any) -> Made
     try:
         return kind(found, **options)
     except (ValueError, IndexError, RuntimeError) as error:
-        raise DubitoError(f"{kind.__name__} refuses its settings", got=str(error)) from None
+        raise DubitoError("the optimiser refuses its settings", where=kind.__name__, got=str(error)) from None
 
 
 def groups(parameters: Named, weight_decay: float, decay: str) -> list[dict[str, Any]]:
