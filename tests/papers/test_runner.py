@@ -52,6 +52,8 @@ def known(config: Config) -> bool:
 
 
 ALL = [c for c in distinct() if known(c)]
+# Of networks that take long one method each; the others are in the nightly set.
+ALL += list({c.network: c for c in distinct() if c.network in HEAVY and c.data not in ELSEWHERE}.values())
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda c: f"{c.paper}-{c.item}-{c.network}-{method_label(c)}")
