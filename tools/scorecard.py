@@ -37,13 +37,17 @@ def sessions(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """The latest record of every test, with the date and torch version of its session."""
-    found: dict[str, dict[str, Any]] = {}
+    """The latest record of every test, with the date and torch version of its session.
+
+    Sessions that chose cases by name (``-k``) are parts of one whole: the latest of each part counts.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for head, lines in sessions(folder):
+        part = str(head["command"]).partition(" -k ")[2]
         for line in lines:
             if "test" in line and line["passed"] + line["failed"]:
-                found[line["test"]] = {**line, "date": head["date"], "torch": head["versions"]["torch"]}
-    return [found[name] for name in sorted(found)]
+                found[line["test"], part] = {**line, "date": head["date"], "torch": head["versions"]["torch"]}
+    return [found[key] for key in sorted(found)]
 
 
 def mutation(folder: Path) -> tuple[list[dict[str, Any]], str]:
