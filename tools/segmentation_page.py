@@ -28,12 +28,12 @@ labels are as noisy as the training labels, and choose the temperature among tho
 the GPU ended before the third seed of some. The paper has no figures for this set.
 """
 SINCE = """
-CamVid runs and GPU times are of the code between commits `d6dd0ee` and `2087b4a`. Since then masks of noisy borders are
-drawn a little differently (an object that retreats no longer leaves its rim to a neighbour that retreats too),
-and rows that miss with 256 nodes are tried with 1,024 before they go to the slow rule, which is what steps at a
-temperature of 0.05 spent their time on. Neither has been measured on a GPU again. Of the two aims, an exact link
-20 times as fast as 1,000 samples and steps within 1.3 times the homoscedastic ones, the first is missed, and the
-second is met at a temperature of 1 and missed at 0.05 and at full size.
+CamVid runs and GPU times are of the code between commits `d6dd0ee` and `2087b4a`. Since then masks of noisy
+borders are drawn a little differently (an object that retreats no longer leaves its rim to a neighbour that
+retreats too), and rows that miss with 256 nodes are tried with 1,024 before they go to the slow rule, which
+is what steps at a temperature of 0.05 spent their time on. Neither has been measured on a GPU again. Of the
+two aims, an exact link 20 times as fast as 1,000 samples and steps within 1.3 times the homoscedastic ones,
+the first is missed, and the second is met at a temperature of 1 and missed at 0.05 and at full size.
 """
 Cell = dict[int, dict[str, Any]]  # seed -> line
 
