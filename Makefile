@@ -69,6 +69,8 @@ pages: $(READY)
 results: $(READY)
 	$(BIN)/python tools/results_pages.py
 	$(BIN)/python tools/segmentation_page.py
+	$(BIN)/python tools/temperature_page.py
+	$(BIN)/python tools/softmax_page.py
 
 clean:
 	rm -rf .venv .venv-vision .venv-extra build dist .mypy_cache .ruff_cache .pytest_cache
