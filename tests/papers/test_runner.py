@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dubito.errors import DubitoError
-from dubito.papers import PAPERS, Config, items, prepare, run_id, stacked
+from dubito.papers import PAPERS, Config, items, prepare, records, run_id, stacked
 from dubito.papers.prepare import method_of, parts
 from dubito.papers.results import path_of, read
 from dubito.papers.runner import folder_of, invertible, noise_rate, run
@@ -210,3 +210,12 @@ def test_stacks_side_by_side_share_the_time(tiny_data):
     wall = time.monotonic() - started
     assert [r.history["time"] for r in found] == ["share", "share"]
     assert 0.5 * wall < sum(r.seconds for r in found) <= wall
+
+
+def test_a_run_that_diverged_says_so(tiny_data):
+    config = first("englesson2023", "table1-mnist", method="ln", rate=0.4)
+    data = parts(config, root=tiny_data)
+    model = prepare.model(config, (1, 28, 28), 10)
+    torch.nn.init.constant_(next(model.head.parameters()), float("nan"))
+    with pytest.raises(DubitoError, match=r"diverged.*ln: covariance=full"):
+        records.scored(config, model, data)

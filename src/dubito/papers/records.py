@@ -25,6 +25,7 @@ from torch import Tensor
 from .. import metrics
 from .._batches import Batches
 from ..data import LabelledData
+from ..errors import DubitoError
 from ..evaluate import predict, scores
 from ..losses.logistic_normal import _gaussian, _log_smoothed
 from ..model import Model
@@ -45,6 +46,12 @@ def scored(config: Config, model: Model, parts: Parts) -> dict[str, float]:
         return pixels.scored(config, model, parts.valid, parts.test)
     log_p, test = predict(model, parts.test).log_p, parts.test
     clean = test.labels if test.clean is None else test.clean
+    if bool(log_p.isnan().any()):
+        settings = ", ".join(f"{k}={v}" for k, v in config.params)
+        raise DubitoError(
+            "training diverged: predictions are not numbers",
+            where=f"{config.method}: {settings}".rstrip(": "),
+        )
     found = _named("test", scores(log_p, clean)) | _named("noisy_test", scores(log_p, test.labels))
     found["ece"] = metrics.ece(log_p.exp(), clean, bins=100)
     if parts.valid is not None:
