@@ -43,3 +43,12 @@ def test_the_damage_check_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(_sealed, "_check_digest", lambda *_: None)
     assert not verify.files.damage(tmp_path).passed
+
+
+def test_nothing_is_imported_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scorecard 28: files beside which a user happens to work are no modules."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "safetensors.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path / "here")
+    found = verify.processes.doubled(tmp_path / "run")
+    assert found.passed, found.figure

@@ -18,7 +18,7 @@ SEED = 5
 
 
 def _start(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "dubito.verify.tiny", str(folder), str(SEED)]
+    command = [sys.executable, "-P", "-m", "dubito.verify.tiny", str(folder), str(SEED)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -85,7 +85,10 @@ def doubled(folder: Path) -> Outcome:
     with RunFolder(folder / "run", {}):
         code = "import sys; from dubito.runs import RunFolder; RunFolder(sys.argv[1], {}).__enter__()"
         second = subprocess.run(
-            [sys.executable, "-c", code, str(folder / "run")], capture_output=True, text=True, timeout=300
+            [sys.executable, "-P", "-c", code, str(folder / "run")],
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
     said = second.stderr.strip().splitlines()[-1:] or ["nothing"]
     named = f"{DubitoError.__name__}: another process" in said[0]
