@@ -58,7 +58,7 @@ def test_figures_are_combined_and_judged() -> None:
 
 def test_the_latest_session_counts(tool: ModuleType, tmp_path: Path) -> None:
     for name, date, passed in (("b", "2026-01-02", 1), ("a", "2026-01-03", 2)):
-        head = {"session": {"date": date, "versions": {"torch": "2"}}}
+        head = {"session": {"date": date, "command": "pytest", "versions": {"torch": "2"}}}
         text = "\n".join(json.dumps(record) for record in (head, {**line(1), "passed": passed}))
         (tmp_path / f"{name}.jsonl").write_text(text)
     (found,) = tool.records(tmp_path)
