@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,14 +11,13 @@ from torch import Tensor
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
-@lru_cache(maxsize=1)
-def _triton_is_there() -> bool:
-    return find_spec("triton") is not None
+# Looked up once, here: a compiled function cannot look for modules.
+_TRITON_IS_THERE = find_spec("triton") is not None
 
 
 def ready(*tensors: Tensor) -> bool:
     """Whether the kernels can take these tensors as they are: on a CUDA device, float32 or bfloat16."""
-    return _triton_is_there() and all(x.is_cuda and x.dtype in _DTYPES for x in tensors)
+    return _TRITON_IS_THERE and all(x.is_cuda and x.dtype in _DTYPES for x in tensors)
 
 
 def fits(classes: int) -> bool:
