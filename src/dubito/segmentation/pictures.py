@@ -5,7 +5,6 @@ A picture here is an array (H, W, 3) of bytes; `encode` and `decode` make PNG or
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Sequence
 from typing import Any
@@ -102,11 +101,11 @@ def variance_maps(model: SegmentationModel, images: Tensor, *, samples: int = 51
 
 
 def encode(picture: Array, *, quality: int | None = None) -> str:
-    """A picture (H, W, 3) or numbers (H, W) of bytes as base64 text: PNG, or with Pillow JPEG of a quality."""
+    """A picture (H, W, 3) or numbers (H, W) of bytes as hexadecimal text: PNG, or with Pillow JPEG of a quality."""
     pixels = np.ascontiguousarray(picture, dtype=np.uint8)
     data = None if quality is None else _jpeg(pixels, quality)
     data = png(pixels if pixels.ndim == 3 else pixels[..., None]) if data is None else data
-    return base64.b64encode(data).decode("ascii")
+    return data.hex()
 
 
 def _jpeg(pixels: Array, quality: int) -> bytes | None:
@@ -124,7 +123,7 @@ def decode(text: str) -> Array:
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(base64.b64decode(text, validate=True)), formats=("PNG", "JPEG")) as opened:
+        with Image.open(io.BytesIO(bytes.fromhex(text)), formats=("PNG", "JPEG")) as opened:
             if opened.width * opened.height > 1 << 24:
                 raise DubitoError("image too large", got=opened.size)
             return np.array(opened)
