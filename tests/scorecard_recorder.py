@@ -112,12 +112,17 @@ def session(since: float) -> dict[str, Any]:
     return {
         "date": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "seconds": round(time.time() - since, 1),
-        "command": " ".join([_program(), *sys.argv[1:]]),
+        "command": " ".join([_program(), *map(_portable, sys.argv[1:])]),
         "commit": commit(),
         "source": source(),
         "versions": {"python": platform.python_version(), **installed()},
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
+
+
+def _portable(argument: str) -> str:
+    """Of an absolute path the name alone: folders of this machine tell nobody anything."""
+    return Path(argument).name if argument.startswith("/") else argument
 
 
 def _program() -> str:
