@@ -55,7 +55,9 @@ def solve(
             return Answer(*found[:2], torch.ones((), dtype=torch.bool), *found[2:]), None
         m, s, tau, y = _pick(missed, mean, scale, temperature, target)
         rest, _ = solve(m.double(), s.double(), tau.double(), y, tol)
-        return _merge(Answer(*found[:2], ~missed, *found[2:]), missed, _cast(rest, torch.float32)), missed
+        for old, new in zip(found, (*rest[:2], *rest[3:])):
+            old[missed] = new.to(old.dtype)
+        return Answer(*found[:2], ~missed, *found[2:]), missed
     mean, scale, temperature = at_least_float32(mean), at_least_float32(scale), at_least_float32(temperature)
     if mean.shape[0] == 0:
         value, error = mean.new_zeros(0), mean.new_zeros(0)

@@ -168,14 +168,15 @@ def nll(
     bank: Tensor,
     tile: dict[str, int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """log p of the target (B,) and its gradients in mean, scale (B, K) and temperature (B, 1), in float32.
+    """log p of the target (B,) and its gradients in mean, scale (B, K) and temperature (B, 1).
 
-    mean and scale (B, K) contiguous, float32 or bfloat16; temperature (B, 1) or one number; bank (S, K) float32.
+    The gradients in mean and scale have the type of these, all else is float32. mean and scale (B, K) contiguous,
+    float32 or bfloat16; temperature (B, 1) or one number; bank (S, K) float32.
     `tile` overrides the shape of the tiles.
     """
     rows, classes = mean.shape
     log_p = torch.empty(rows, dtype=torch.float32, device=mean.device)
-    d_mean, d_scale = (torch.empty(rows, classes, dtype=torch.float32, device=mean.device) for _ in range(2))
+    d_mean, d_scale = torch.empty_like(mean), torch.empty_like(scale)
     d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device)
     options = tile or _launch(classes)
     _nll_kernel[_grid(rows, options)](
@@ -202,7 +203,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients in mean, scale and temperature of sum(grad * log_p)."""
     rows, classes = mean.shape
-    d_mean, d_scale = (torch.empty(rows, classes, dtype=torch.float32, device=mean.device) for _ in range(2))
+    d_mean, d_scale = torch.empty_like(mean), torch.empty_like(scale)
     d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device)
     options = _launch(classes)
     _backward_kernel[_grid(rows, options)](

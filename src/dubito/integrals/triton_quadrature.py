@@ -242,14 +242,15 @@ def nll(
 ) -> tuple[Tensor, ...]:
     """log p of the target (B,), its error (B,), gradients in mean, scale (B, K), temperature (B, 1); and a count.
 
-    mean and scale (B, K) contiguous, float32 or bfloat16; temperature (B, 1) or one number; results in float32. An
+    mean and scale (B, K) contiguous, float32 or bfloat16; temperature (B, 1) or one number; gradients in
+    the type of the inputs, the rest in float32. An
     error above `tol` + `ALLOWED` |log p|, or a NaN, marks a row that needs the thorough rule; the last tensor (1,)
     says how many there are. `shapes` overrides the nodes, points and warps of the two launches.
     """
     rows, classes = mean.shape
     device = mean.device
     log_p, error = (torch.empty(rows, dtype=torch.float32, device=device) for _ in range(2))
-    d_mean, d_scale = (torch.empty(rows, classes, dtype=torch.float32, device=device) for _ in range(2))
+    d_mean, d_scale = torch.empty_like(mean), torch.empty_like(scale)
     d_tau = torch.empty(rows, 1, dtype=torch.float32, device=device)
     missed = torch.zeros(1, dtype=torch.int32, device=device)
     block = max(2, min(32, triton.next_power_of_2(classes)))
