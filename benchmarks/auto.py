@@ -239,6 +239,9 @@ def main() -> None:
                 if (case, seed) not in done
             ]
             for job in as_completed(jobs):
+                if job.exception() is not None:  # a case without its data must not stop the others
+                    print(f"failed: {job.exception()}", flush=True)
+                    continue
                 line = job.result()
                 record(line, args.lines)
                 print(json.dumps(line), flush=True)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from product_tables import dubito, read
 
-from dubito._product.choice import BASELINE, Diagnosis, Race, _rungs, portfolio, scores
+from dubito._product.choice import Race, _rungs, scores
+from dubito._product.portfolio import BASELINE, Diagnosis, portfolio, told
 from dubito._product.training import budget
 from dubito.data import LabelledData, Triplets
 
@@ -79,7 +80,39 @@ def test_the_portfolio_follows_the_diagnosis():
     assert "forward" not in names("symmetric", 0.3)
     assert "gem" in names("annotator-specific", 0.3, True, 3.0)
     assert "mbem" in names("annotator-specific", 0.3, True, 1.0)
-    assert len(names("none", 0.005)) < len(names("symmetric", 0.3))
+    assert "smooth:alpha=0.1" in names("none", 0.005)
+    assert "smooth:alpha=0.1" not in names("symmetric", 0.3)
+
+
+def test_the_order_is_that_of_the_recorded_experiments(monkeypatch):
+    """Whatever the results say of a kind of noise, the robust losses race in that order, and the page tells it."""
+    from dubito._product import portfolio as module
+    from dubito.papers.which import Evidence
+
+    def says(method, gap, standing, **params):
+        params = tuple(sorted(params.items()))
+        return Evidence("mnist", "resample", 0.3, method, params, 90 - gap, None, 3, standing, gap)
+
+    found = [says("ln", 0.0, "first"), says("nan", 1.0, "level", sigma=0.5), says("gce", 4.0, "below")]
+    monkeypatch.setattr(module, "evidence", lambda kind, rate, within: tuple(found))
+    d = Diagnosis("symmetric", 0.3, torch.eye(3), 1.0, False)
+    names = list(portfolio(d))
+    assert names == ["ce", "ln", "ln:temperature=0.5,lam=1.0", "nan:sigma=0.5", "gce:q=0.7"]
+    assert "ln 0.0, nan 1.0, gce 4.0" in told(d, names)
+    found[:] = [says("gce", 0.0, "first"), says("ln", 2.0, "below"), says("nan", 3.0, "below")]
+    assert list(portfolio(d)) == ["ce", "gce:q=0.7", "ln", "ln:temperature=0.5,lam=1.0"]
+    found.clear()  # of this kind nothing was measured: any other noise near the rate
+    assert len(portfolio(d)) >= 4
+
+
+def test_every_candidate_is_a_method_that_can_be_built():
+    from dubito.methods import parse
+
+    for kind in ("none", "symmetric", "pairwise", "class-dependent", "input-dependent"):
+        for rate in (0.0, 0.05, 0.2, 0.4, 0.7):
+            for name, params in portfolio(Diagnosis(kind, rate, torch.eye(3), 1.0, False)).items():
+                method, spelled = parse(name)
+                method.build(**{**spelled, **params})
 
 
 def test_scores_of_a_crowd_are_shares_of_labels():

@@ -1,4 +1,4 @@
-"""`--method auto`: a portfolio that the data suggests, a race over folds, the simplest of the best."""
+"""`--method auto`: a portfolio that the data suggests, a race over folds, the first of the best."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from torch import Tensor
 from .._random import generator
 from ..data import LabelledData
 from ..metrics import bootstrap_interval
+from .portfolio import BASELINE, Diagnosis, portfolio, told
 from .training import Folds
 
 Array = np.ndarray[Any, Any]
 
 RESAMPLES = 1000
-FEW_WRONG = 0.02  # share of wrong labels up to which a set counts as clean
-BASELINE = "ce"
 
 
 @dataclass(frozen=True)
@@ -44,17 +43,6 @@ class Choice:
     gain: tuple[float, float, float] | None = field(default=None)  # over the baseline, with a 95 % interval
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """What the portfolio depends on."""
-
-    kind: str
-    rate: float
-    transition: Tensor
-    labels_per_item: float
-    crowd: bool
-
-
 def diagnose(data: LabelledData, log_p: Tensor) -> Diagnosis:
     """The noise as an audit sees it by out-of-fold predictions of the baseline."""
     from .._audit import audit
@@ -69,24 +57,6 @@ def diagnose(data: LabelledData, log_p: Tensor) -> Diagnosis:
         per_item = 1.0
     T = torch.from_numpy(found.transition)
     return Diagnosis(found.kind.name, found.noise_rate.value, T, per_item, data.crowd is not None)
-
-
-def portfolio(d: Diagnosis) -> dict[str, dict[str, Any]]:
-    """Method -> parameters, the simplest first."""
-    if d.crowd:
-        names = [BASELINE, "trace:trace=0.01", "crossfit-em"]
-        names += ["gem"] if d.labels_per_item > 1.5 else ["mbem"]
-        return {name: {} for name in names}
-    if d.rate < FEW_WRONG:
-        return {
-            name: {} for name in (BASELINE, "smooth:alpha=0.1", "gce:q=0.3", "ln:temperature=0.5,lam=1.0")
-        }
-    found: dict[str, dict[str, Any]] = {
-        name: {} for name in (BASELINE, "smooth:alpha=0.3", "gce:q=0.7", "ln", "ln:temperature=0.5,lam=1.0")
-    }
-    if d.kind in ("pairwise", "class-dependent"):
-        found["forward"] = {"transition": d.transition}
-    return found
 
 
 def scores(data: LabelledData, log_p: Tensor, rows: Tensor) -> Array:
@@ -168,7 +138,7 @@ def _rungs(candidates: int, folds: int) -> list[tuple[int, int]]:
 
 
 def choose(folds: Folds, seed: int) -> Choice:
-    """Diagnose, race, and take the simplest method within one standard error of the best."""
+    """Diagnose, race, and take the first method within one standard error of the best."""
     say = folds.say
     say("auto: cross-entropy out of fold, to see what noise there is")
     base = folds.all(BASELINE, {})
@@ -192,7 +162,7 @@ def _why(
     lines = [
         f"{n:,} items, {K} classes, {d.labels_per_item:.2g} labels per item. Out-of-fold predictions of plain "
         f"cross-entropy put the share of wrong labels near {100 * d.rate:.0f} %, of the kind: {d.kind}. "
-        f"So the candidates were {', '.join(by)} (from the simplest on).",
+        f"So the candidates were {', '.join(by)}. {told(d, list(by))}".rstrip(),
         "They raced over folds: all on one fold, the better half on twice as many, the last on all "
         f"{folds.count}. Each was judged by how many noisy labels of held-out items it predicts: "
         + "; ".join(
@@ -201,12 +171,12 @@ def _why(
         + ".",
     ]
     if winner == best.method:
-        lines.append(f"{winner} was the best of them, and nothing simpler came within one standard error.")
+        lines.append(f"{winner} was the best of them, and nothing before it came within one standard error.")
     else:
         e = by[winner]
         lines.append(
-            f"{best.method} was the best; {winner} is simpler and {100 * e.behind:.1f} points behind, which is "
-            f"within one standard error ({100 * e.error:.1f}), so it was taken."
+            f"{best.method} was the best; {winner} stands before it in the order and is only {100 * e.behind:.1f} "
+            f"points behind, within one standard error ({100 * e.error:.1f}), so it was taken."
         )
     if winner != BASELINE:
         lines.append(
