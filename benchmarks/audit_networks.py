@@ -3,7 +3,7 @@
     python benchmarks/audit_networks.py OUT --device cuda --seeds 2
 
 A residual network of nine layers (He et al. 2016) is trained on four fifths of the images with the labels that
-people gave them, cross-entropy, crops and mirror images, and predicts the last fifth, five times. One npz per set of
+people gave them (cross-entropy, crops, mirror images) and predicts the last fifth, five times. One npz per set of
 labels and seed goes to OUT, where benchmarks/audit.py finds it (--cache). The truth is stored beside, never used in
 training.
 """
