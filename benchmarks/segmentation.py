@@ -3,9 +3,9 @@
     python benchmarks/segmentation.py prepare --folder camvid
     python benchmarks/segmentation.py train --folder camvid --out results/segmentation/camvid.jsonl
 
-`prepare` writes the images and the noisy masks as arrays. `train` runs every (labels, temperature, seed) once,
-several at a time, and appends one line of JSON as each ends; runs that have a line already are left out. All
-methods of a seed share the network's start, the order of the images and their augmentation.
+`prepare` writes the images and the noisy masks as arrays. `train` runs every (network, labels, temperature, seed,
+place of enlarging) once, several at a time, and appends one line of JSON as each ends; runs that have a line
+already are left out. All methods of a seed share the start, the order of the images and their augmentation.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -24,39 +25,39 @@ from typing import Any
 
 import numpy as np
 import torch
+from segmentation_networks import COLOURS, model_of
 
-from dubito import heads, optim
-from dubito._random import generator
-from dubito.backbones import EncoderDecoder
+from dubito import optim
 from dubito.data import LabelledData, load
-from dubito.segmentation import Pixels, SegmentationModel
+from dubito.segmentation import Pixels
 from dubito.segmentation.augment import scale_crop_flip
 from dubito.segmentation.noise import BorderHabits, border_noise
 from dubito.segmentation.scores import score_masks
 from dubito.train import fit
 
 HABITS = BorderHabits(grow=(-3.0, 3.0), shift=2.0, simplify=2.0)
-TAUS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+TAUS: tuple[float | None, ...] = (None, 1.0, 0.5, 0.2, 2.0, 0.05, 0.1, 5.0)
 SEEDS = (0, 1, 2)
-WIDTHS, DECODER = (32, 64, 128, 256), 64
+RATES = {"compact": 2e-3, "deeplab": 5e-4, "deeplab-xception": 5e-4}
+PAPER, PLACES = "log_probs", ("latent", "features")
+KEYS = ("network", "labels", "tau", "seed", "upsample")
 
 
 def jobs(seeds: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Seeds outermost, so that a run that is cut has whole seeds; then the cells that the question is about."""
-    taus: tuple[float | None, ...] = (None, 1.0, 0.2, 0.05, 0.5, 0.1, 2.0, 5.0)
-    curve = [
-        {"labels": labels, "tau": tau, "seed": seed, "upsample": "log_probs"}
-        for seed in seeds
-        for labels in ("border", "clean")
-        for tau in taus
-    ]
+    """What the question is about first: one seed of DeepLabv3+, all temperatures, the places, the other seeds."""
+
+    def of(network: str, labels: str, taus: tuple[float | None, ...], seed: int, where: str) -> list[Any]:
+        rest = {"network": network, "labels": labels, "seed": seed, "upsample": where}
+        return [{"tau": tau, **rest} for tau in taus]
+
+    both, three = ("border", "clean"), (None, 1.0, 0.05)
+    curve = [job for seed in seeds for labels in both for job in of("compact", labels, TAUS, seed, PAPER)]
     places = [
-        {"labels": "border", "tau": tau, "seed": seed, "upsample": where}
-        for seed in seeds
-        for where in ("latent", "features")
-        for tau in (0.2, 1.0)
+        job for seed in seeds for where in PLACES for job in of("compact", "border", (1.0,), seed, where)
     ]
-    return curve + places
+    deep = [job for labels in both for seed in seeds for job in of("deeplab", labels, three, seed, PAPER)]
+    deep += [job for labels in both for seed in seeds for job in of("deeplab", labels, (0.2,), seed, PAPER)]
+    return deep[:3] + curve + places + deep[3:]
 
 
 def prepare(folder: Path) -> None:
@@ -79,46 +80,29 @@ def prepare(folder: Path) -> None:
         print(split, "share of wrong pixels", float(wrong.float().mean()))
 
 
-def read(folder: Path, split: str, labels: str, few: int | None) -> LabelledData:
+def read(folder: Path, split: str, job: dict[str, Any], few: int | None) -> LabelledData:
     """A split with clean or noisy masks; the clean ones are known either way."""
     images = torch.from_numpy(np.load(folder / f"{split}_images.npy")[:few])
     clean = torch.from_numpy(np.load(folder / f"{split}_masks.npy")[:few]).long()
     observed = clean
-    if labels == "border" and split != "test":
+    if job["labels"] == "border" and split != "test":
         observed = torch.from_numpy(np.load(folder / "border.npz")[split][:few]).long()
-    mean, std = (0.4109, 0.4248, 0.4264), (0.3016, 0.3091, 0.3033)
+    mean, std = COLOURS[job["network"]]
     return LabelledData(images, observed, clean, mean=mean, std=std, name=f"camvid {split}")
-
-
-def model_of(job: dict[str, Any], classes: int = 11, widths: tuple[int, ...] = WIDTHS) -> SegmentationModel:
-    network = EncoderDecoder(
-        3, widths=widths, decoder=DECODER, generator=generator(job["seed"], 0, "network")
-    )
-    source = generator(job["seed"], 0, "head")
-    kind = heads.Point if job["tau"] is None else heads.Diagonal
-    head: torch.nn.Module = kind(DECODER, classes, generator=source)
-    return SegmentationModel(
-        network,
-        head,
-        temperature=1.0 if job["tau"] is None else job["tau"],
-        upsample=job["upsample"],
-        integration=job.get("integration", "auto"),
-        samples=job.get("samples", 256),
-    )
 
 
 def run(job: dict[str, Any], folder: Path, steps: int, few: int | None, device: str) -> dict[str, Any]:
     """Train one model, then score it on validation (observed labels) and test."""
     begun = time.perf_counter()
-    model = model_of(job, widths=WIDTHS if few is None else (8, 16))
+    model = model_of(job) if few is None else model_of(job, widths=(8, 16))
     if device == "cuda":
         model.backbone.to(memory_format=torch.channels_last)
-    data = read(folder, "train", job["labels"], few)
+    data = read(folder, "train", job, few)
     fitted = fit(
         model,
         data,
         procedure=Pixels,
-        optimizer=partial(optim.adam, lr=2e-3, weight_decay=1e-4),
+        optimizer=partial(optim.adam, lr=RATES[job["network"]], weight_decay=1e-4),
         schedule=optim.polynomial,
         steps=steps,
         batch_size=min(16, len(data)),
@@ -133,7 +117,7 @@ def run(job: dict[str, Any], folder: Path, steps: int, few: int | None, device: 
     trained = time.perf_counter() - begun
     found: dict[str, Any] = {**job, "steps": fitted.steps, "train_seconds": round(trained, 2)}
     for split in ("val", "test"):
-        part = read(folder, split, job["labels"], few).to(device)
+        part = read(folder, split, job, few).to(device)
         scores = score_masks(fitted.model, part, batch_size=16)
         found[split] = scores.results()
         found[f"{split}_iou"] = [round(v, 6) for v in scores.class_iou()[0].tolist()]
@@ -155,33 +139,51 @@ def append(out: Path, line: dict[str, Any]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
+def name_of(job: dict[str, Any]) -> str:
+    return " ".join(str(job.get(k, "compact")) for k in KEYS)
+
+
 def done(out: Path) -> set[str]:
-    keys = ("labels", "tau", "seed", "upsample")
     lines = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
-    return {json.dumps([line[k] for k in keys]) for line in lines if "test" in line}
+    return {name_of(line) for line in lines if "test" in line}
+
+
+def claimed(folder: Path, job: dict[str, Any]) -> bool:
+    """Whether this process is the first to ask for a job; a folder of claims is of one invocation."""
+    try:
+        (folder / name_of(job)).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def train(args: argparse.Namespace, device: str) -> None:
-    """The jobs, shared among so many processes; each appends its own lines."""
-    if args.worker is None and args.workers > 1:
-        command = [sys.executable, *sys.argv]
-        running = [subprocess.Popen([*command, "--worker", str(i)]) for i in range(args.workers)]
-        for process in running:
-            process.wait()
+    """The jobs, taken one by one by so many processes; each appends its own lines."""
+    if args.claims is None:
+        with tempfile.TemporaryDirectory() as claims:
+            command = [sys.executable, *sys.argv, "--claims", claims]
+            running = [subprocess.Popen(command) for _ in range(args.workers)]
+            for process in running:
+                process.wait()
         return
-    seeds = tuple(range(args.seeds))
     have = done(args.out)
-    keys = ("labels", "tau", "seed", "upsample")
-    todo = [job for job in jobs(seeds) if json.dumps([job[k] for k in keys]) not in have]
-    mine = todo if args.worker is None else todo[args.worker :: args.workers]
-    for job in mine[: args.most]:
+    for job in jobs(tuple(range(args.seeds))):
+        if args.network not in (None, job["network"]) or name_of(job) in have:
+            continue
         if time.time() > args.until:
             return
+        if not claimed(args.claims, job):
+            continue
+        steps = args.steps if job["network"] == "compact" else args.deep_steps
         try:
-            line = run(job, args.folder, args.steps, args.few, device)
+            line = run(job, args.folder, steps, args.few, device)
         except Exception as error:
             line = {**job, "failed": f"{type(error).__name__}: {error}"[:500]}
         append(args.out, {**line, **stamp(device), "workers": args.workers})
+        if args.most is not None:
+            args.most -= 1
+            if args.most == 0:
+                return
 
 
 def main() -> None:
@@ -191,10 +193,12 @@ def main() -> None:
     parser.add_argument("task", choices=["prepare", "train"])
     parser.add_argument("--folder", type=Path, default=Path("camvid"))
     parser.add_argument("--out", type=Path, default=Path("results/segmentation/camvid.jsonl"))
-    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--deep-steps", type=int, default=600, help="steps of the pre-trained network")
+    parser.add_argument("--network", choices=sorted(RATES), help="only this one")
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--worker", type=int, help="which of the workers this is; set by the first process")
+    parser.add_argument("--claims", type=Path, help="where workers claim runs; set by the first process")
     parser.add_argument("--few", type=int, help="so many images and a tiny network, to try the script")
     parser.add_argument("--most", type=int, help="at most so many runs per process")
     parser.add_argument("--until", type=float, default=float("inf"), help="start no run after this Unix time")

@@ -12,17 +12,19 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from segmentation_networks import model_of
 from torch import Tensor
 from torch.nn import functional as F
 
 from dubito import optim
 from dubito.segmentation import Pixels
-from segmentation import append, model_of, stamp
+from segmentation import append, stamp
 
 
 def _timed(work: Callable[[], object], device: str) -> float:
@@ -54,47 +56,49 @@ def eager_samples(mean: Tensor, scale: Tensor, tau: float, samples: int = 1000) 
     return torch.logsumexp(log_p, 0) - float(np.log(samples))
 
 
-def speed(args: argparse.Namespace, device: str) -> None:
-    """Whole steps against the homoscedastic model, and the link alone against 1,000 samples."""
+def links(out: Path, device: str, rows: int, classes: int, turns: int) -> None:
+    """The link alone, there and back, against 1,000 samples, at two temperatures."""
     from dubito.links import expected_log_softmax
 
-    sizes = [(16, 180, 240, 11), (8, 512, 512, 21)] if args.few is None else [(2, 36, 48, 11)]
-    for n, height, width, classes in sizes:
-        rows = n * -(-height // 4) * -(-width // 4)
-        for tau in (0.05, 1.0):
-            g = torch.Generator().manual_seed(0)
-            mean = (2 * torch.randn(rows, classes, generator=g)).to(device).requires_grad_()
-            scale = F.softplus(torch.randn(rows, classes, generator=g)).to(device).requires_grad_()
-            weight = torch.randn(rows, classes, generator=g).to(device) / rows
-
-            def link(make: Callable[[], Tensor], inputs: Any = (mean, scale), w: Tensor = weight) -> Any:
-                return torch.autograd.grad((make() * w).sum(), inputs)
-
-            works: dict[str, Callable[[], object]] = {
-                "exact": lambda: link(lambda: expected_log_softmax(mean, scale, temperature=tau)),  # noqa: B023
-                "qmc 256": lambda: link(
-                    lambda: expected_log_softmax(mean, scale, temperature=tau, method="qmc", samples=256)  # noqa: B023
-                ),
-                "samples 1000": lambda: link(lambda: eager_samples(mean, scale, tau)),  # noqa: B023
-            }
-            found = _alternated(works, device, 5 if args.few is None else 1)
-            line = {"what": "link", "rows": rows, "classes": classes, "tau": tau, "milliseconds": found}
-            line["samples_over_exact"] = found["samples 1000"] / found["exact"]
-            append(args.out, {**line, **stamp(device)})
-        steps = {
-            name: _step(n, height, width, classes, job, device)
-            for name, job in {
-                "homoscedastic": {"tau": None, "upsample": "log_probs"},
-                "exact, tau 1": {"tau": 1.0, "upsample": "log_probs"},
-                "exact, tau .05": {"tau": 0.05, "upsample": "log_probs"},
-                "exact at full size, tau 1": {"tau": 1.0, "upsample": "latent"},
-                "qmc 256, tau 1": {"tau": 1.0, "upsample": "log_probs", "integration": "qmc"},
-            }.items()
+    for tau in (1.0, 0.05):
+        g = torch.Generator().manual_seed(0)
+        mean = (2 * torch.randn(rows, classes, generator=g)).to(device).requires_grad_()
+        scale = F.softplus(torch.randn(rows, classes, generator=g)).to(device).requires_grad_()
+        weight = torch.randn(rows, classes, generator=g).to(device) / rows
+        makers: dict[str, Callable[[], Tensor]] = {
+            "exact": partial(expected_log_softmax, mean, scale, temperature=tau),
+            "qmc 256": partial(expected_log_softmax, mean, scale, temperature=tau, method="qmc", samples=256),
+            "samples 1000": partial(eager_samples, mean, scale, tau),
         }
-        found = _alternated(steps, device, 15 if args.few is None else 1)
-        ratios = {name: value / found["homoscedastic"] for name, value in found.items()}
-        line = {"what": "step", "batch": [n, height, width, classes], "milliseconds": found, "ratios": ratios}
-        append(args.out, {**line, **stamp(device)})
+
+        def there_and_back(make: Callable[[], Tensor], ends: Any = (mean, scale), w: Tensor = weight) -> Any:
+            return torch.autograd.grad((make() * w).sum(), ends)
+
+        found = _alternated(
+            {name: partial(there_and_back, make) for name, make in makers.items()}, device, turns
+        )
+        line = {"what": "link", "rows": rows, "classes": classes, "tau": tau, "milliseconds": found}
+        line["samples_over_exact"] = found["samples 1000"] / found["exact"]
+        append(out, {**line, **stamp(device)})
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "homoscedastic": {"tau": None, "upsample": "log_probs"},
+    "exact, tau 1": {"tau": 1.0, "upsample": "log_probs"},
+    "exact, tau .05": {"tau": 0.05, "upsample": "log_probs"},
+    "qmc 256, tau 1": {"tau": 1.0, "upsample": "log_probs", "integration": "qmc"},
+    "qmc 256, tau .05": {"tau": 0.05, "upsample": "log_probs", "integration": "qmc"},
+    "exact at full size, tau 1": {"tau": 1.0, "upsample": "latent"},
+}
+
+
+def steps(out: Path, device: str, size: tuple[int, int, int, int], network: str, turns: int) -> None:
+    """Whole steps on a fixed batch, as ratios to the homoscedastic model's."""
+    works = {name: _step(*size, {**job, "network": network}, device) for name, job in MODELS.items()}
+    found = _alternated(works, device, turns)
+    line: dict[str, Any] = {"what": "step", "network": network, "batch": list(size), "milliseconds": found}
+    line["ratios"] = {name: value / found["homoscedastic"] for name, value in found.items()}
+    append(out, {**line, **stamp(device)})
 
 
 def _step(
@@ -123,37 +127,33 @@ def _step(
     return work
 
 
-def memory(args: argparse.Namespace, device: str) -> None:
+def memory(out: Path, device: str, n: int, size: int, classes: int = 21) -> None:
     """Peak bytes of a step with 21 classes at 512 x 512, beyond those of the network alone."""
-    if device != "cuda":
-        raise SystemExit(
-            "the peak of a step is measured on a GPU; tests/segmentation measures that of a process"
-        )
-    n, size, classes = (8, 512, 21) if args.few is None else (2, 64, 21)
     x = torch.randn(n, 3, size, size, device=device)
-    for tau, where in (
-        (None, "log_probs"),
-        (0.05, "log_probs"),
-        (1.0, "log_probs"),
-        (1.0, "latent"),
-        (1.0, "features"),
-    ):
-        work = _step(n, size, size, classes, {"tau": tau, "upsample": where}, device)
-        work()
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        work()
-        whole = torch.cuda.max_memory_allocated() - before
-        model = model_of({"seed": 0, "tau": tau, "upsample": where}, classes).to(device)
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        with torch.autocast(device, torch.bfloat16):
-            model.backbone(x).float().square().mean().backward()
-        network = torch.cuda.max_memory_allocated() - before
-        line = {"what": "memory", "batch": [n, size, size, classes], "tau": tau, "upsample": where}
-        gigabytes = {"step": whole / 1e9, "network": network / 1e9, "beyond": (whole - network) / 1e9}
-        append(args.out, {**line, "gigabytes": gigabytes, **stamp(device)})
+    for name, job in MODELS.items():
+        work = _step(n, size, size, classes, job, device)
+        model = model_of({"seed": 0, **job}, classes).to(device)
+
+        def network(model: Any = model) -> None:
+            with torch.autocast(device, torch.bfloat16):
+                model.backbone(x).float().square().mean().backward()
+
+        peaks = {"step": _peak(work), "network": _peak(network)}
+        gigabytes = {**peaks, "beyond": peaks["step"] - peaks["network"]}
+        line = {"what": "memory", "batch": [n, size, size, classes], "model": name, "gigabytes": gigabytes}
+        append(out, {**line, **stamp(device)})
+        del work, model
+
+
+def _peak(work: Callable[[], object]) -> float:
+    """Gigabytes that a second call allocates at most."""
+    work()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    work()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 1e9
 
 
 def main() -> None:
@@ -161,13 +161,28 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("results/segmentation/cost.jsonl"))
-    parser.add_argument("--few", type=int, help="tiny sizes, to try the script")
+    parser.add_argument("--few", action="store_true", help="tiny sizes, to try the script")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    speed(args, device)
-    if device == "cuda":
-        memory(args, device)
+    if args.few:
+        links(args.out, device, 216, 11, 1)
+        steps(args.out, device, (2, 36, 48, 11), "compact", 1)
+        return
+    # CamVid as it is trained, then images of 512 x 512 with 21 classes; feature maps have a quarter of the size.
+    works: list[Callable[[], None]] = [
+        partial(links, args.out, device, 16 * 40 * 52, 11, 9),
+        partial(steps, args.out, device, (16, 160, 208, 11), "compact", 25),
+        partial(memory, args.out, device, 8, 512) if device == "cuda" else lambda: None,
+        partial(links, args.out, device, 8 * 128 * 128, 21, 5),
+        partial(steps, args.out, device, (8, 512, 512, 21), "compact", 11),
+        partial(steps, args.out, device, (16, 160, 208, 11), "deeplab", 15),
+    ]
+    for work in works:
+        try:
+            work()
+        except Exception as error:  # the figures after it are worth having all the same
+            append(args.out, {"failed": f"{type(error).__name__}: {error}"[:500], **stamp(device)})
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ BASES: dict[str, dict[str, Any]] = {
     "voc": {**_DEEPLAB, "augment": "scale-crop513-flip", "labels": "train_aug", "validation": 1_449},
     # From scratch, with the exact integral in place of samples.
     "camvid": {
-        **_SMALL, "network": "encoder-decoder", "network_options": (), "steps": 900, "validation": 101,
+        **_SMALL, "network": "encoder-decoder", "network_options": (), "steps": 1200, "validation": 101,
         "augment": "scale-crop160x208-flip",
     },
     "shapes": {
