@@ -84,12 +84,13 @@ def average(
 ) -> Tensor:
     """What `sampled.sampled_log_softmax` gives, for inputs that `fit`. Shapes as there."""
     lead, classes = mean.shape[:-1], mean.shape[-1]
-    tau = torch.as_tensor(temperature, dtype=mean.dtype, device=mean.device)
+    # A number is filled in on the device: copied from the host it could not be captured in a graph.
+    tau = temperature if isinstance(temperature, Tensor) else mean.new_full((), temperature)
     found: Tensor = _Draws.apply(  # type: ignore[no-untyped-call]
         mean.reshape(1, -1, classes),
         scale.reshape(1, -1, classes),
         None if factors is None else factors.reshape(1, -1, classes, factors.shape[-1]),
-        tau.expand(*lead, 1).reshape(1, -1),
+        tau.to(mean).expand(*lead, 1).reshape(1, -1),
         noise.reshape(1, -1, classes),
         None if factor_noise is None else factor_noise.reshape(1, -1, factor_noise.shape[-1]),
     )
