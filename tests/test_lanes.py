@@ -32,7 +32,7 @@ def model_of(stages) -> Model:
     )
 
 
-@pytest.mark.parametrize("name", ["ce", "ln"])
+@pytest.mark.parametrize("name", ["ce", "ln", "smooth", "backward:alpha=0.2"])
 def test_a_lane_equals_the_plain_loop(name):
     """Same weights and batch-norm statistics after three epochs that batches run across."""
     method, params = parse(name)
@@ -45,8 +45,8 @@ def test_a_lane_equals_the_plain_loop(name):
     options = {"epochs": 3, "batch_size": 16, "optimizer": optimizer, "schedule": schedule}
     fast.together([lane.steps(visit=visited.append, every=2, **options)])
     run = fit(
-        model_of(stages), data(), loss=stages.loss, optimizer=optimizer, schedule=schedule, augment=move,
-        epochs=3, batch_size=16, batching="stream", seed=3, device="cpu",
+        model_of(stages), data(), loss=stages.loss, target=stages.target, optimizer=optimizer,
+        schedule=schedule, augment=move, epochs=3, batch_size=16, batching="stream", seed=3, device="cpu",
     )  # fmt: skip
     assert visited == [2, 3]
     for key, value in run.model.state_dict().items():

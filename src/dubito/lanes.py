@@ -8,6 +8,7 @@ and equal the plain loop's. A lane can be left at the end of an epoch and taken 
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from . import checkpoint
 from ._method import Stages
-from ._replay import Step, captured, draw, stream_batches
+from ._replay import Step, captured, draw, is_label_noise, stream_batches
 from .data import LabelledData
 from .errors import DubitoError
 from .model import Model
@@ -59,8 +60,12 @@ class Lane:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if compile and self.on_gpu:
             self.model.backbone.compile()
+            augment = None if augment is None else torch.compile(augment)
         self.stages, self.data, self.seed, self.augment = stages, data.to(device), seed, augment
-        self.step = Step(self.model, stages)
+        self.key = torch.tensor(
+            seed, device=device
+        )  # a tensor, so that lanes of other seeds share compiled kernels
+        self.step = Step(self.model, self._tabulated(stages))
         self.epoch = 0
         self.memory: dict[str, Any] = {"notes": {}}  # JSON that travels with the checkpoint
 
@@ -84,27 +89,25 @@ class Lane:
             folder: where a checkpoint is looked for at the start.
             leave: asked at the end of each epoch; if it says so, a checkpoint is written and the iterator ends.
         """
-        total = steps or -(-len(self.data) * epochs // batch_size)
+        total, count = steps or -(-len(self.data) * epochs // batch_size), len(self.data)
         with self.context():
-            positions = torch.zeros(batch_size, dtype=torch.int64, device=self.data.device)
-            epoch = torch.zeros((), dtype=torch.int64, device=self.data.device)
-            opt, rates = self._optimizer(optimizer, schedule is not None)
+            plan = _Plan(-(-count // batch_size) + 1, batch_size, self.data.device)
+            opt = self._optimizer(optimizer)
             self.epoch = 0 if folder is None else self._resume(folder, opt)
-        done = self.epoch * len(self.data) // batch_size
-        step = captured(lambda: self._step(opt, positions, epoch), self.stream)
+            done = self.epoch * count // batch_size
+            if schedule is not None:
+                plan.set_rates(opt, [schedule(i, total) for i in range(total)], done)
+        step = captured(lambda: self._step(opt, plan), self.stream)
         where = self.data.device
-        batches = stream_batches(len(self.data), [self.seed], epochs, batch_size, where, start=self.epoch)
+        batches = stream_batches(count, [self.seed], epochs, batch_size, where, start=self.epoch)
         for number in range(self.epoch + 1, epochs + 1):
+            self.model.train()
             with self.context():
                 first, several = next(batches)
-            for i, batch in enumerate(several[: total - done, 0]):
+                several = several[: total - done, 0]
+                plan.set_epoch(several, first, number - 1)
+            for _ in range(len(several)):
                 with self.context():
-                    self.model.train()
-                    positions.copy_(batch)
-                    epoch.fill_(first if i == 0 else number - 1)
-                    if schedule is not None:
-                        for group, rate in zip(opt.param_groups, rates):
-                            group["lr"].fill_(rate * schedule(done, total))
                     step()
                 done += 1
                 yield
@@ -155,10 +158,11 @@ class Lane:
                 found.append(self.step(x, None, noise).float())
         return torch.cat(found)
 
-    def _step(self, opt: torch.optim.Optimizer, positions: Tensor, epoch: Tensor) -> None:
+    def _step(self, opt: torch.optim.Optimizer, plan: _Plan) -> None:
+        positions, epoch = plan.next(opt)
         x = self.data.batch(positions)
         if self.augment is not None:
-            x = self.augment(x, seed=self.seed, epoch=epoch, index=positions)
+            x = self.augment(x, seed=self.key, epoch=epoch, index=positions)
         noise = draw(self.model, self.stages, len(positions), x.device)
         with self._precision():
             loss = self.step(self._layout(x), self.data.labels[positions], noise)
@@ -166,21 +170,22 @@ class Lane:
         loss.backward()
         opt.step()
 
-    def _optimizer(
-        self, make: Callable[..., Any], scheduled: bool
-    ) -> tuple[torch.optim.Optimizer, list[float]]:
+    def _tabulated(self, stages: Stages) -> Stages:
+        """What the target function makes of each class, looked up: a graph cannot hold work of the host."""
+        if stages.target is None or is_label_noise(stages):
+            return stages
+        classes = self.model.num_classes
+        rows = stages.target(torch.arange(classes), classes).to(self.data.device)
+        return dataclasses.replace(stages, target=lambda y, _: rows[y])
+
+    def _optimizer(self, make: Callable[..., Any]) -> torch.optim.Optimizer:
         function, options = getattr(make, "func", make), {}
         if self.on_gpu:
             takes = inspect.signature(
                 getattr(torch.optim, function.__name__.upper(), torch.optim.Adam)
             ).parameters
             options = {name: True for name in ("fused", "capturable") if name in takes}
-        opt = make(self.model.named_parameters(), **options)
-        rates = [float(group["lr"]) for group in opt.param_groups]
-        if scheduled:  # a tensor, so that a captured step reads the rate of the moment
-            for group, rate in zip(opt.param_groups, rates):
-                group["lr"] = torch.tensor(rate, device=self.data.device)
-        return opt, rates
+        return make(self.model.named_parameters(), **options)  # type: ignore[no-any-return]
 
     def _precision(self) -> Any:
         # Without the cache: a cast made during capture would be reused outside of it.
@@ -188,3 +193,40 @@ class Lane:
 
     def _layout(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last) if self.half and x.dim() == 4 else x
+
+
+class _Plan:
+    """What each step of an epoch reads, on the device: a replayed graph finds its batch without the host."""
+
+    def __init__(self, most: int, batch_size: int, device: torch.device) -> None:
+        self.places = torch.zeros(most, batch_size, dtype=torch.int64, device=device)
+        self.epochs = torch.zeros(most, dtype=torch.int64, device=device)
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)  # within the epoch
+        self.done = torch.zeros(1, dtype=torch.int64, device=device)
+        self.rates: list[Tensor] = []  # one per parameter group, over all steps of the run
+
+    def set_epoch(self, places: Tensor, first: int, epoch: int) -> None:
+        """The batches of an epoch; its first may have begun in the epoch before."""
+        self.places[: len(places)] = places
+        self.epochs.fill_(epoch)
+        self.epochs[:1] = first
+        self.step.zero_()
+
+    def set_rates(self, opt: torch.optim.Optimizer, factors: list[float], done: int) -> None:
+        """The learning rate of every step, from the rate that each group begins with."""
+        device = self.step.device
+        for group in opt.param_groups:
+            rate = float(group["lr"])
+            self.rates.append(torch.tensor([rate * factor for factor in factors], device=device))
+            group["lr"] = torch.tensor(rate, device=device)  # a tensor, which a captured step can set
+        self.done.fill_(done)
+
+    def next(self, opt: torch.optim.Optimizer) -> tuple[Tensor, Tensor]:
+        """Positions ``(B,)`` and the epoch of the step to make; sets the rates and counts on."""
+        positions = self.places.index_select(0, self.step).squeeze(0)
+        epoch = self.epochs.index_select(0, self.step).squeeze(0)
+        for group, rates in zip(opt.param_groups, self.rates):
+            group["lr"].copy_(rates.index_select(0, self.done).squeeze(0))
+        self.step += 1
+        self.done += 1
+        return positions, epoch
