@@ -1,12 +1,14 @@
 """Mutation testing of the mathematical modules: change one thing, and see whether a test notices.
 
     python tools/mutate.py links penalties --jobs 2 --out mutation.jsonl
-    python tools/mutate.py --all --jobs 16 --minutes 7 --limit 60 --out mutation.jsonl
+    python tools/mutate.py --all --jobs 7 --minutes 20 --out mutation.jsonl
 
-torch and the test libraries are imported once; every mutant is then tried in a forked process of its own, which
-imports dubito with the changed module and runs that module's tests until the first failure. A mutant that hangs,
-dies or fails to import is noticed too. With --limit a random sample of each module is tried (of a fixed seed); with
---minutes no mutant is begun after that time, and the order is random, so that what was tried remains a fair sample.
+torch and the test libraries are imported once, in a process that forks for everything else (mutation_worker.py).
+First every module's tests are run unchanged, to learn what each takes and reaches; then every mutant is tried
+against the tests that reach it, until the first failure. A mutant that hangs, dies or fails to import is noticed;
+one that survives is tried again with the changed module imported from the beginning wherever that could matter.
+The mutants of all modules are tried in random order, so that what was tried when --minutes are over (or --limit per
+module is reached) is a fair sample.
 With --known the lines of earlier runs are taken up: what was noticed then counts (tests are added, not taken away),
 and what survived is tried again.
 """
@@ -16,16 +18,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import importlib.machinery
 import json
 import os
 import random
-import resource
-import signal
 import sys
 import time
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,141 +32,183 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools"), str(ROOT / "tests")]
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHDYNAMO_DISABLE"):
     os.environ[variable] = "1"
 
+import mutation_worker as worker  # noqa: E402
 from mutation_targets import TARGETS  # noqa: E402
 from mutations import Mutant, mutants  # noqa: E402
 
-PRELOAD = ["torch", "torch.nn.functional", "torch._dynamo", "numpy", "scipy.stats", "scipy.integrate"]
+PRELOAD = [
+    "torch",
+    "torch.nn.functional",
+    "torch._dynamo",
+    "numpy",
+    "scipy.stats",
+    "scipy.integrate",
+    "pytest",
+]
 PRELOAD += [
     "hypothesis",
-    "pytest",
     "mpmath",
     "safetensors.torch",
     "sklearn.base",
     "_pytest.assertion.rewrite",
+    "pandas",
 ]
-SELECT = "not compil and not inductor and not vmap and not ungraphable"
-KILLED, SURVIVED, SLOW, BROKEN = "killed", "survived", "timeout", "broken"
+CHUNK = 32
+Known = dict[str, tuple[set[str], set[str]]]
 
 
-def module_path(module: str) -> Path:
-    """The file of a module named as in `TARGETS`."""
-    return ROOT / "src" / "dubito" / (module.replace(".", "/") + ".py")
+class Run:
+    """One run over some modules: what is to be tried, what was found, at most `jobs` processes at a time."""
 
+    def __init__(self, given: argparse.Namespace, modules: list[str]) -> None:
+        self.given, self.since = given, time.time()
+        self.folder = Path(given.out).parent
+        self.log = Path(f"{given.out}.log")
+        self.told = Path(f"{given.out}.part")
+        self.made = {m: list(mutants(worker.module_path(m).read_text(encoding="utf-8"))) for m in modules}
+        self.by_name = {m: {mutant.name: mutant for mutant in made} for m, made in self.made.items()}
+        self.seen: dict[str, dict[str, Any]] = {}
+        self.found: dict[str, dict[str, str]] = {m: {} for m in modules}
+        self.running: dict[int, Any] = {}
+        self.read, self.last = 0, 0.0
+        self.head: dict[str, Any] = {}
 
-def run_tests(module: str, tree: Any, tests: tuple[str, ...], log: Path) -> int:
-    """In this process: import dubito with the changed module, run the tests until one fails; pytest's status."""
-    import pytest
+    def late(self) -> bool:
+        """Whether nothing may be begun any more."""
+        return time.time() - self.since > 60 * float(self.given.minutes)
 
-    name, path = f"dubito.{module}", str(module_path(module))
-    plain = importlib.machinery.SourceFileLoader.get_code
+    def watch(self) -> None:
+        """Run every test file unchanged, once, to learn what its tests take and which statements they reach."""
+        plain = {m: made[0].original for m, made in self.made.items() if made}
+        waiting = sorted(
+            {file for module in self.made for file in TARGETS[module]}, key=lambda f: "integr" in f
+        )
+        seen: dict[str, dict[str, Any]] = {}
+        while waiting or self.running:
+            while waiting and len(self.running) < self.given.jobs:
+                file = waiting.pop()
+                out = self.folder / f"watched-{Path(file).stem}.json"
+                pid = worker.fork(lambda f=file, o=out: worker.watch(f, plain, o, self.log))  # type: ignore[misc]
+                self.running[pid] = (file, out)
+            for (file, out), _ in self.ended():
+                nothing = '{"tests": {}, "failing": [], "at_import": {}}'
+                seen[file] = json.loads(out.read_text(encoding="utf-8") if out.is_file() else nothing)
+                out.unlink(missing_ok=True)
+                if seen[file]["failing"] or not seen[file]["tests"]:
+                    failing = seen[file]["failing"] or "all"
+                    sys.stderr.write(f"{file}: tests that do not pass unchanged: {failing}\n")
+        self.seen = {module: worker.of_module(module, TARGETS[module], seen) for module in self.made}
 
-    def get_code(self: importlib.machinery.SourceFileLoader, fullname: str) -> CodeType | None:
-        return compile(tree, path, "exec") if tree is not None and fullname == name else plain(self, fullname)
-
-    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.chdir(ROOT)
-    options = [
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "--no-header",
-        "--tb=line",
-        "-k",
-        SELECT,
-    ]
-    if "hypothesis" in sys.modules:
-        options += ["--hypothesis-seed=0"]
-    return int(pytest.main([*options, *tests]))
-
-
-def fork(module: str, tree: Any, log: Path) -> int:
-    """Start a process for one mutant; its number."""
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 3
-    try:
-        os.setsid()
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_DATA, (12 << 30, 12 << 30))
-        status = run_tests(module, tree, TARGETS[module], log)
-    except BaseException:
-        status = 3
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-        os._exit(status)
-
-
-class Pool:
-    """At most `jobs` processes at a time, each with a time limit."""
-
-    def __init__(self, jobs: int, folder: Path) -> None:
-        self.jobs, self.folder = jobs, folder
-        self.running: dict[int, tuple[float, float, Any]] = {}
-
-    def start(self, module: str, tree: Any, limit: float, what: Any) -> None:
-        """Try one tree; `what` is given back with the verdict."""
-        log = self.folder / f"{os.getpid()}-{time.monotonic_ns()}.log"
-        pid = fork(module, tree, log)
-        self.running[pid] = (time.monotonic(), limit, (what, log))
-
-    def ended(self) -> list[tuple[Any, str, float]]:
-        """Those that have ended since: (what, verdict, seconds)."""
-        found = []
-        for pid, (since, limit, (what, log)) in list(self.running.items()):
-            done, status = os.waitpid(pid, os.WNOHANG)
-            seconds = time.monotonic() - since
-            if not done and seconds < limit:
-                continue
-            if not done:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                verdict = SLOW
-            else:
-                code = os.waitstatus_to_exitcode(status)
-                verdict = SURVIVED if code == 0 else KILLED if code != 5 else BROKEN
-            del self.running[pid]
-            log.unlink(missing_ok=True)
-            found.append((what, verdict, seconds))
+    def ended(self) -> list[tuple[Any, int]]:
+        """Processes that have ended, with their status."""
+        found: list[tuple[Any, int]] = []
+        while not found:
+            for pid in list(self.running):
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    found.append((self.running.pop(pid), os.waitstatus_to_exitcode(status)))
+            time.sleep(0.01)
         return found
 
-    def wait(self) -> list[tuple[Any, str, float]]:
-        """As `ended`, once there is one."""
-        while not (found := self.ended()):
-            time.sleep(0.02)
-        return found
+    def tell(self, module: str, mutant: Mutant, verdict: str, seconds: float) -> None:
+        """In a forked process: add a line that the first one reads; lines this short are written whole."""
+        line = json.dumps(
+            {"of": module, "mutant": mutant.name, "verdict": verdict, "seconds": round(seconds, 2)}
+        )
+        with self.told.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
-
-def baselines(modules: list[str], pool: Pool) -> dict[str, float]:
-    """Seconds that the tests of each module take on the unchanged code; a module whose tests fail is left out."""
-    found: dict[str, float] = {}
-    waiting = list(modules)
-    while waiting or pool.running:
-        while waiting and len(pool.running) < pool.jobs:
-            module = waiting.pop()
-            pool.start(module, None, 300, module)
-        for module, verdict, seconds in pool.wait():
-            if verdict == SURVIVED:
-                found[module] = seconds
+    def listen(self) -> list[tuple[str, Mutant]]:
+        """Take up what was told since; those that have to be tried afresh are given back."""
+        if not self.told.is_file():
+            return []
+        lines = self.told.read_text(encoding="utf-8").splitlines()
+        again = []
+        for line in map(json.loads, lines[self.read :]):
+            if line["verdict"] == worker.AGAIN:
+                again.append((line["of"], self.by_name[line["of"]][line["mutant"]]))
             else:
-                sys.stderr.write(f"{module}: its tests do not pass unchanged ({verdict})\n")
-    return found
+                self.found[line["of"]][line["mutant"]] = line["verdict"]
+        self.read = len(lines)
+        return again
+
+    def start(self, module: str, todo: list[Mutant]) -> None:
+        """Try some mutants in a process."""
+        seen, tests = self.seen[module], TARGETS[module]
+
+        def tell(mutant: Mutant, verdict: str, seconds: float) -> None:
+            self.tell(module, mutant, verdict, seconds)
+            if self.late():
+                os._exit(0)
+
+        pid = worker.fork(lambda: worker.attempt(module, tests, todo, seen, self.log, tell))
+        self.running[pid] = None
+
+    def start_afresh(self, module: str, mutant: Mutant) -> None:
+        """Try one mutant in a process that imports it from the beginning."""
+        watched, tests = self.seen[module]["tests"], TARGETS[module]
+        names = worker.choose(watched, mutant.statement, mutant.extent)
+        pid = worker.fork(lambda: worker.attempt_afresh(module, tests, mutant, watched, names, self.log))
+        self.running[pid] = (module, mutant)
+
+    def all(self, chunks: list[tuple[str, list[Mutant]]]) -> None:
+        """Try everything, or what can be tried in time."""
+        again: list[tuple[str, Mutant]] = []
+        while chunks or again or self.running:
+            if self.late():
+                chunks, again = [], []
+            while (chunks or again) and len(self.running) < self.given.jobs:
+                if again:
+                    self.start_afresh(*again.pop(0))
+                else:
+                    self.start(*chunks.pop(0))
+            if self.running:
+                for what, status in self.ended():
+                    if what is not None:
+                        module, mutant = what
+                        self.tell(module, mutant, worker.word(status), 0.0)
+            again += self.listen()
+            if time.time() - self.last > 5 or not (chunks or again or self.running):
+                self.last = time.time()
+                self.write()
+
+    def write(self) -> None:
+        """One line for the session and one per module."""
+        from scorecard_recorder import session
+
+        self.head = self.head or session(self.since)
+        lines: list[dict[str, Any]] = [
+            {"session": {**self.head, "seconds": round(time.time() - self.since, 1)}}
+        ]
+        for module, verdicts in sorted(self.found.items()):
+            words = list(verdicts.values())
+            survivors = [
+                {"mutant": name, "line": self.by_name[module][name].line}
+                for name, verdict in verdicts.items()
+                if verdict == worker.SURVIVED
+            ]
+            lines.append(
+                {
+                    "module": module,
+                    "mutants": len(self.made[module]),
+                    "tried": len(words),
+                    "killed": words.count(worker.KILLED),
+                    "timeouts": words.count(worker.SLOW),
+                    "noticed": sorted(
+                        name for name, verdict in verdicts.items() if verdict != worker.SURVIVED
+                    ),
+                    "survivors": sorted(survivors, key=lambda s: (s["line"], s["mutant"])),
+                    "tests": list(dict.fromkeys(TARGETS[module])),
+                }
+            )
+        self.given.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
-def known(paths: list[Path]) -> dict[str, tuple[set[str], set[str]]]:
+def known(paths: list[Path]) -> Known:
     """Per module the names of the mutants that were noticed, and of those that were not, in earlier lines."""
-    found: dict[str, tuple[set[str], set[str]]] = {}
+    found: Known = {}
     for path in paths:
-        for text in path.read_text(encoding="utf-8").splitlines():
-            line = json.loads(text)
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
             if "module" in line:
                 noticed, survived = found.setdefault(line["module"], (set(), set()))
                 noticed.update(line["noticed"])
@@ -177,20 +217,21 @@ def known(paths: list[Path]) -> dict[str, tuple[set[str], set[str]]]:
 
 
 def plan(
-    modules: list[str], limit: int | None, seed: int, earlier: dict[str, tuple[set[str], set[str]]]
-) -> list[tuple[str, Mutant]]:
-    """The mutants to try, one module after another in turn: what survived earlier, then others in random order."""
-    queues = []
-    for module in modules:
-        made = list(mutants(module_path(module).read_text(encoding="utf-8")))
+    made: dict[str, list[Mutant]], limit: int | None, seed: int, earlier: Known
+) -> list[tuple[str, list[Mutant]]]:
+    """Chunks of mutants in random order, what survived earlier first."""
+    first, rest = [], []
+    for module, whole in made.items():
         noticed, survived = earlier.get(module, (set(), set()))
-        random.Random(f"{seed} {module}").shuffle(made)
-        made.sort(key=lambda mutant: mutant.name not in survived)
-        chosen = [m for m in made if m.name not in noticed]
-        rest = None if limit is None else max(limit - len(noticed & {m.name for m in made}), len(survived))
-        queues.append([(module, mutant) for mutant in chosen[:rest]])
-    longest = max(map(len, queues), default=0)
-    return [queue[i] for i in range(longest) for queue in queues if i < len(queue)]
+        old = [m for m in whole if m.name in survived - noticed]
+        new = [m for m in whole if m.name not in survived | noticed]
+        random.Random(f"{seed} {module}").shuffle(new)
+        if limit is not None:
+            new = new[: max(0, limit - len(old) - sum(m.name in noticed for m in whole))]
+        first += [(module, old[i : i + CHUNK]) for i in range(0, len(old), CHUNK)]
+        rest += [(module, new[i : i + CHUNK]) for i in range(0, len(new), CHUNK)]
+    random.Random(seed).shuffle(rest)
+    return [*first, *rest]
 
 
 def main() -> None:
@@ -205,74 +246,24 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after this time")
     parser.add_argument("--known", type=Path, nargs="*", default=[], help="lines of earlier runs")
     parser.add_argument("--tests", nargs="*", help="try these in place of the module's own tests")
-    parser.add_argument("--trust", type=float, help="seconds to assume for a module's tests, untried")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one per module")
     given = parser.parse_args()
     if given.tests:
         TARGETS.update(dict.fromkeys(TARGETS, tuple(given.tests)))
-    since = time.time()
     for name in PRELOAD:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    from scorecard_recorder import session
-
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    pool = Pool(given.jobs, given.out.parent)
-    chosen = sorted(TARGETS) if given.all else given.modules
-    times = dict.fromkeys(chosen, given.trust) if given.trust else baselines(chosen, pool)
+    run = Run(given, sorted(TARGETS) if given.all else given.modules)
+    run.told.unlink(missing_ok=True)
+    run.watch()
     earlier = known(given.known)
-    todo = plan([m for m in chosen if m in times], given.limit, given.seed, earlier)
-    total = {m: len(list(mutants(module_path(m).read_text(encoding="utf-8")))) for m in times}
-    found: dict[str, list[tuple[Mutant, str]]] = {m: [] for m in times}
-    for module in found:
-        made = mutants(module_path(module).read_text(encoding="utf-8"))
-        found[module] += [(m, KILLED) for m in made if m.name in earlier.get(module, (set(),))[0]]
-    head, told = session(since), 0.0
-    while todo or pool.running:
-        late = time.time() - since > 60 * given.minutes
-        todo = [] if late else todo
-        while todo and len(pool.running) < pool.jobs:
-            module, mutant = todo.pop(0)
-            pool.start(module, mutant.tree, max(20.0, 4 * times[module]), (module, mutant))
-        if pool.running:
-            for (module, mutant), verdict, _ in pool.wait():
-                found[module].append((mutant, verdict))
-        if time.time() - told > 5 or not (todo or pool.running):
-            told = time.time()
-            write(given.out, {**head, "seconds": round(told - since, 1)}, found, total, times)
-
-
-def write(
-    out: Path,
-    head: dict[str, Any],
-    found: dict[str, list[Any]],
-    total: dict[str, int],
-    times: dict[str, float],
-) -> None:
-    """One line for the session and one per module."""
-    lines: list[dict[str, Any]] = [{"session": head}]
-    for module in sorted(found):
-        verdicts = [verdict for _, verdict in found[module]]
-        survivors = [
-            {"mutant": m.name, "line": m.line}
-            for m, verdict in found[module]
-            if verdict in (SURVIVED, BROKEN)
-        ]
-        lines.append(
-            {
-                "module": module,
-                "mutants": total[module],
-                "tried": len(verdicts),
-                "killed": verdicts.count(KILLED),
-                "timeouts": verdicts.count(SLOW),
-                "noticed": sorted(m.name for m, verdict in found[module] if verdict in (KILLED, SLOW)),
-                "survivors": sorted(survivors, key=lambda s: (s["line"], s["mutant"])),
-                "tests": list(TARGETS[module]),
-                "seconds_of_tests": round(times[module], 1),
-            }
+    for module, names in run.by_name.items():
+        run.found[module] = dict.fromkeys(
+            sorted(earlier.get(module, (set(),))[0] & names.keys()), worker.KILLED
         )
-    out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    run.all(plan(run.made, given.limit, given.seed, earlier))
 
 
 if __name__ == "__main__":

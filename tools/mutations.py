@@ -71,6 +71,29 @@ class Mutant:
         return ast.fix_missing_locations(made)
 
     @property
+    def statement(self) -> range | None:
+        """The lines of the changed statement (of a compound one, of its head); None if it runs at import."""
+        found, inside = None, False
+        for node, field in _steps(self.original, self.path):
+            if isinstance(node, ast.FunctionDef):
+                inside = inside or field == "body"
+            elif isinstance(node, ast.stmt) and inside:
+                body = getattr(node, "body", None)
+                last = body[0].lineno - 1 if body else node.end_lineno
+                found = range(node.lineno, max(last or 0, node.lineno) + 1)
+            elif isinstance(node, ast.ClassDef):
+                inside = False
+        return found
+
+    @property
+    def extent(self) -> range:
+        """The lines of the function that holds the change; none if it runs at import."""
+        for node, field in _steps(self.original, self.path):
+            if isinstance(node, ast.FunctionDef) and field == "body":
+                return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        return range(0)
+
+    @property
     def name(self) -> str:
         """Names the mutant however the lines move: function, change, and which of equal changes."""
         return f"{self.function}: {self.before} -> {self.after}" + (f" #{self.turn}" if self.turn else "")
@@ -185,6 +208,12 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
     for name, value in fields.items():
         setattr(made, name, value)
     return made
+
+
+def _steps(tree: ast.AST, path: Path) -> Iterator[tuple[ast.AST, str]]:
+    """The nodes on the way to a place, each with the field that the way takes from there."""
+    for i, (field, _) in enumerate(path):
+        yield _follow(tree, path[:i]), field
 
 
 def _follow(tree: ast.AST, path: Path) -> ast.AST:

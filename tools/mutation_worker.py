@@ -1,0 +1,271 @@
+"""What happens inside one forked process of tools/mutate.py: tests are collected once, mutants tried one by one.
+
+A process of `watch` runs a module's tests once and notes what each takes and which lines of the module it reaches.
+A process of `attempt` collects the tests, then forks for every mutant: the fork puts the changed functions in the
+place of the old ones, runs the tests that reach the changed statement, quick ones first, and ends at the first
+failure. A survivor whose statement runs at import as well is tried again by `attempt_afresh`, which imports the
+changed module from the beginning, so that nothing that was computed at import can hide it.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.machinery
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from mutation_patch import UnpatchableError, patch
+from mutations import Mutant
+
+ROOT = Path(__file__).resolve().parents[1]
+SELECT = "not compil and not inductor and not vmap and not ungraphable"
+OPTIONS = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--no-header", "--tb=line"]
+KILLED, SURVIVED, SLOW, AGAIN = "killed", "survived", "timeout", "again"
+# Exit status of a fork: some test failed, none did, the change cannot be put in place of a running module.
+FAILED, PASSED, UNPATCHED = 1, 0, 7
+Watched = dict[str, dict[str, Any]]
+
+
+def module_path(module: str) -> Path:
+    """The file of a module named as in `TARGETS`."""
+    return ROOT / "src" / "dubito" / (module.replace(".", "/") + ".py")
+
+
+def fork(work: Callable[[], int]) -> int:
+    """Run `work` in a process of its own, whose exit status it gives; the number of that process."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = FAILED
+    try:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
+        status = work()
+    except BaseException:
+        status = FAILED
+    finally:
+        os._exit(status)
+
+
+def wait(pid: int) -> int:
+    """The exit status of a process."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def word(status: int) -> str:
+    """The verdict that an exit status stands for."""
+    return SURVIVED if status == PASSED else SLOW if status == -signal.SIGALRM else KILLED
+
+
+class Loop:
+    """A plugin that takes the place of pytest's loop over the tests."""
+
+    def __init__(self, work: Callable[[list[Any]], None]) -> None:
+        self.work = work
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Hand the collected tests to `work`."""
+        self.work(session.items)
+        return True
+
+
+def collect(tests: tuple[str, ...], work: Callable[[list[Any]], None], log: Path) -> int:
+    """Collect the tests in this process and hand them to `work`."""
+    import hypothesis
+    import pytest
+
+    phases = (
+        hypothesis.Phase.explicit,
+        hypothesis.Phase.generate,
+    )  # a failure is enough: it need not be small
+    hypothesis.settings.register_profile("mutation", deadline=None, database=None, phases=phases)
+    hypothesis.settings.load_profile("mutation")
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(ROOT)
+    given = [*OPTIONS, "-k", SELECT, "--hypothesis-seed=0"]
+    return int(pytest.main([*given, *dict.fromkeys(tests)], plugins=[Loop(work)]))
+
+
+def run(items: list[Any], watched: Watched | None = None) -> Iterator[tuple[Any, bool, bool]]:
+    """Run tests: (test, whether it failed, whether it was skipped) of each; `watched` says when one hangs."""
+    from _pytest.runner import runtestprotocol
+
+    for item, following in zip(items, [*items[1:], None]):
+        if watched is not None:
+            signal.setitimer(signal.ITIMER_REAL, max(15.0, 10 * watched[item.nodeid]["seconds"]))
+        reports = runtestprotocol(item, log=False, nextitem=following)
+        yield item, any(r.failed for r in reports), any(r.skipped for r in reports)
+
+
+class Trace:
+    """Notes which lines of some files are executed."""
+
+    def __init__(self, modules: list[str]) -> None:
+        self.modules = {str(module_path(module)): module for module in modules}
+        self.lines: dict[str, set[int]] = {}
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        """Called for every frame that begins."""
+        module = self.modules.get(frame.f_code.co_filename)
+        if module is None:
+            return None
+        lines = self.lines.setdefault(module, set())
+
+        def inside(frame: FrameType, event: str, _: Any) -> Any:
+            lines.add(frame.f_lineno)
+            return inside
+
+        return inside(frame, event, None)
+
+    def taken(self) -> dict[str, list[int]]:
+        """What was noted since the last time."""
+        found, self.lines = {module: sorted(lines) for module, lines in self.lines.items()}, {}
+        return found
+
+
+def can_stand_in(module: str, tree: Any) -> bool:
+    """Whether the module is imported and can be put in its own place; some things can be made only once."""
+    if f"dubito.{module}" not in sys.modules:
+        return False
+    try:
+        patch(module, tree, str(module_path(module)))
+    except Exception:
+        return False
+    return True
+
+
+def watch(file: str, plain: dict[str, Any], out: Path, log: Path) -> int:
+    """Run one file's tests with every module put in its own place; write seconds and lines of those that pass."""
+    trace = Trace(list(plain))
+
+    def work(items: list[Any]) -> None:
+        sys.settrace(None)
+        at_import = trace.taken()
+        for module, tree in plain.items():
+            can_stand_in(module, tree)
+        found: Watched = {}
+        left: list[str] = []
+        steps = run(items)
+        while True:
+            since = time.monotonic()
+            sys.settrace(trace)
+            step = next(steps, None)
+            sys.settrace(None)
+            if step is None:
+                break
+            item, failed, skipped = step
+            lines = trace.taken()
+            if failed or skipped:
+                left += [item.nodeid] * failed
+                continue
+            seconds = round(time.monotonic() - since, 4)
+            found[item.nodeid] = {"seconds": seconds, "lines": lines, "place": len(found)}
+        told = {"tests": found, "failing": left, "at_import": at_import}
+        out.write_text(json.dumps(told), encoding="utf-8")
+
+    sys.settrace(trace)
+    return collect((file,), work, log)
+
+
+def of_module(module: str, tests: tuple[str, ...], seen: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What was watched of one module's files: its tests with the lines they reach, and the lines run at import."""
+    files = [seen[file] for file in dict.fromkeys(tests)]
+    whole: Watched = {}
+    for file in files:
+        for name, test in file["tests"].items():
+            whole[name] = {**test, "lines": test["lines"].get(module, [])}
+    at_import = sorted({line for file in files for line in file["at_import"].get(module, [])})
+    return {"tests": whole, "at_import": at_import}
+
+
+def choose(watched: Watched, lines: range | None, function: range) -> list[str]:
+    """The tests that reach a statement (or, if none does, its function), quick ones first, file by file."""
+    reach = {
+        name: test for name, test in watched.items() if lines and not set(lines).isdisjoint(test["lines"])
+    }
+    if lines and not reach:
+        reach = {name: t for name, t in watched.items() if not set(function).isdisjoint(t["lines"])}
+    chosen = reach if lines else watched
+
+    def rank(name: str) -> tuple[int, str, int]:
+        seconds = chosen[name]["seconds"]
+        return int(seconds > 0.05) + int(seconds > 0.5), name.partition("::")[0], chosen[name]["place"]
+
+    return sorted(chosen, key=rank)
+
+
+def survive(module: str, mutant: Mutant, items: list[Any], watched: Watched) -> int:
+    """In a fork: put the change in place and run the tests until one fails."""
+    try:
+        patch(module, mutant.tree, str(module_path(module)), expect_change=True)
+    except UnpatchableError:
+        return UNPATCHED
+    return FAILED if any(failed for _, failed, _ in run(items, watched)) else PASSED
+
+
+def attempt(
+    module: str, tests: tuple[str, ...], todo: list[Mutant], seen: dict[str, Any], log: Path, tell: Any
+) -> int:
+    """Try mutants one after another, telling (mutant, verdict, seconds) of each."""
+    watched: Watched = seen["tests"]
+
+    def at_import(mutant: Mutant) -> bool:
+        return not set(mutant.statement or ()).isdisjoint(seen["at_import"])
+
+    def work(items: list[Any]) -> None:
+        by_name = {item.nodeid: item for item in items}
+        gc.freeze()
+        plain = todo[0].original
+        ready = wait(fork(lambda: PASSED if can_stand_in(module, plain) else FAILED)) == PASSED
+        for mutant in todo:
+            since = time.monotonic()
+            names = [n for n in choose(watched, mutant.statement, mutant.extent) if n in by_name]
+            ended = UNPATCHED
+            if ready and names:
+                chosen = [by_name[name] for name in names]
+                ended = wait(fork(lambda m=mutant, c=chosen: survive(module, m, c, watched)))
+            verdict = word(ended)
+            if ended == UNPATCHED or (
+                verdict == SURVIVED and (mutant.statement is None or at_import(mutant))
+            ):
+                verdict = AGAIN
+            tell(mutant, verdict, time.monotonic() - since)
+
+    return collect(tests, work, log)
+
+
+def attempt_afresh(
+    module: str, tests: tuple[str, ...], mutant: Mutant, watched: Watched, names: list[str], log: Path
+) -> int:
+    """In a process of its own: import the changed module from the beginning and run the named tests."""
+    path, name = str(module_path(module)), f"dubito.{module}"
+    plain = importlib.machinery.SourceFileLoader.get_code
+    failures: list[str] = []
+
+    def get_code(self: importlib.machinery.SourceFileLoader, fullname: str) -> CodeType | None:
+        return compile(mutant.tree, path, "exec") if fullname == name else plain(self, fullname)
+
+    def work(items: list[Any]) -> None:
+        by_name = {item.nodeid: item for item in items}
+        if any(n not in by_name for n in names):
+            failures.append("a test is no longer made")
+            return
+        if any(failed for _, failed, _ in run([by_name[n] for n in names], watched)):
+            failures.append("a test fails")
+
+    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+    signal.setitimer(signal.ITIMER_REAL, 120)
+    files = tuple(dict.fromkeys(n.partition("::")[0] for n in names)) or tests
+    status = collect(files, work, log)
+    return FAILED if failures or status not in (0, 5) else PASSED
