@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dubito import heads, noise
+from dubito import channels, heads, noise
 from dubito._random import permutation
+from dubito.backbones import EncoderDecoder
 from dubito.data import LabelledData, Triplets
 from dubito.model import Model
+from dubito.segmentation import SegmentationModel, several_masks
 
 
 def problem(n: int = 96, classes: int = 3, seed: int = 0, rate: float = 0.2) -> LabelledData:
@@ -70,6 +72,31 @@ def pixels(n: int = 6, classes: int = 3) -> tuple[LabelledData, Model]:
         for p in net.parameters():
             p.copy_(torch.randn(p.shape, generator=g) / 3)
     return LabelledData(x, y), Model(nn.Sequential(net, ClassesLast()), heads.Point(7, classes, generator=g))
+
+
+def scenes(
+    n: int = 12, classes: int = 3, people: int = 0, size: int = 8
+) -> tuple[LabelledData, SegmentationModel]:
+    """Images of noisy masks, of one or of several annotators, and a small network of convolutions."""
+    g = torch.Generator().manual_seed(6)
+    truth = torch.randint(0, classes, (n, size // 4, size // 4), generator=g)
+    truth = truth.repeat_interleave(4, 1).repeat_interleave(4, 2)
+    x = (truth.float() + 0.3 * torch.randn(truth.shape, generator=g)).unsqueeze(1)
+    shown = (n, max(people, 1), size, size)
+    other = torch.randint(0, classes, shown, generator=g)
+    masks = torch.where(torch.rand(shown, generator=g) < 0.2, other, truth.unsqueeze(1))
+    masks[0, 0] = -100
+    with torch.random.fork_rng():
+        network = EncoderDecoder(1, widths=(4, 8), decoder=8, stride=2)
+    with torch.no_grad():
+        for p in network.parameters():
+            p.copy_(torch.randn(p.shape, generator=g) / 3)
+    head = (heads.Point if people else heads.Diagonal)(8, classes, generator=g)
+    channel = channels.AnnotatorConfusion(people, classes) if people else None
+    model = SegmentationModel(network, head, channel=channel, temperature=0.5)
+    if not people:
+        return LabelledData(x, masks[:, 0], clean=truth), model
+    return LabelledData(x, torch.full_like(truth, -100), clean=truth, crowd=several_masks(masks)), model
 
 
 class ClassesLast(nn.Module):
