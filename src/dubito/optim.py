@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam as adam_update
 
 from .errors import DubitoError
 
@@ -45,7 +46,8 @@ def row_adam(
     decay: str = "all",
 ) -> RowAdam:
     """Adam for models with row-sparse gradients (thousands of annotators): see `RowAdam`."""
-    return _made(RowAdam, groups(parameters, weight_decay, decay), lr=lr, betas=betas, eps=eps)
+    found = groups(parameters, weight_decay, decay)
+    return _made(RowAdam, found, lr=lr, betas=betas, eps=eps, **_fused(found, {}))
 
 
 def sgd(
@@ -130,7 +132,7 @@ class RowAdam(torch.optim.Adam):
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None and p.grad.is_sparse:
-                    sparse.append((group, p, p.grad.coalesce()))
+                    sparse.append((group, p, _rows_once(p.grad)))
                     p.grad = None
         found = super().step(closure)
         for group, p, gradient in sparse:
@@ -141,16 +143,28 @@ class RowAdam(torch.optim.Adam):
     def _rows(self, group: dict[str, Any], p: nn.Parameter, gradient: Tensor) -> None:
         state, (beta1, beta2) = self.state[p], group["betas"]
         if not state:
-            state["step"] = torch.tensor(0.0)
+            place = p.device if group["fused"] else None
+            state["step"] = torch.tensor(0.0, device=place)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-        state["step"] += 1
-        rows, g, step = gradient.indices()[0], gradient.values(), float(state["step"])
-        mean = state["exp_avg"].index_select(0, rows).lerp_(g, 1 - beta1)
-        square = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        state["exp_avg"].index_copy_(0, rows, mean)
-        state["exp_avg_sq"].index_copy_(0, rows, square)
-        width = square.mul_(1 / (1 - beta2**step)).sqrt_().add_(group["eps"])
-        p.index_add_(0, rows, mean.div_(width), alpha=-float(group["lr"]) / (1 - beta1**step))
+        tables = (p, state["exp_avg"], state["exp_avg_sq"])
+        rows, values = gradient._indices()[0], gradient._values()
+        taken = [table.index_select(0, rows) for table in tables]
+        # The dense update on a copy of the rows.
+        adam_update(
+            [taken[0]], [values], [taken[1]], [taken[2]], [], [state["step"]],
+            fused=group["fused"], foreach=False, amsgrad=False, maximize=False, weight_decay=0.0,
+            beta1=beta1, beta2=beta2, lr=group["lr"], eps=group["eps"],
+        )  # fmt: skip
+        for table, new in zip(tables, taken):
+            table.flatten(1).index_copy_(0, rows, new.flatten(1))
+
+
+def _rows_once(gradient: Tensor) -> Tensor:
+    """A sparse gradient in which every row occurs once: itself where its rows rise, which is cheaper to see than
+    to sort (autograd forgets that it is so)."""
+    rows = gradient._indices()[0]
+    rises = gradient.device.type == "cpu" and bool((rows[1:] > rows[:-1]).all())
+    return gradient if rises else gradient.coalesce()
 
 
 class LARS(torch.optim.Optimizer):

@@ -197,3 +197,28 @@ def test_given_labels_alone(sparse):
     torch.testing.assert_close(*found)
     for a, b in zip(*gradients):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("low", [-5.0, -200.0])
+def test_labels_and_trace_of_one_reading(low):
+    """Within `sharing` loss and trace read the rows once: value and gradient are the dense ones."""
+    g = torch.Generator().manual_seed(4)
+    dense, sparse = AnnotatorConfusion(30, K), AnnotatorConfusion(30, K, sparse=True)
+    with torch.no_grad():
+        dense.weight += torch.randn(dense.weight.shape, generator=g)
+        dense.weight[7] = low
+    sparse.load_state_dict(dense.state_dict())
+    who, y = torch.randint(0, 30, (25,), generator=g), torch.randint(0, K, (25,), generator=g)
+    who[:4] = 7
+    log_p = torch.randn(25, K, generator=g).log_softmax(-1)
+    counts, found = torch.bincount(who, minlength=30), []
+    for channel in (dense, sparse):
+        with channel.sharing(who):
+            loss = -channel.log_given(log_p, who, y).sum()
+            loss = loss + trace(channel, weight=0.5, annotators=who, counts=counts, fraction=0.25)
+        loss.backward()
+        found.append((loss.detach(), channel.weight.grad.to_dense()))
+    assert found[1][1].isfinite().all()
+    assert found[1][1][7].any()
+    for a, b in zip(*found):
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +13,7 @@ from .._dense import check_sizes
 from .._tensors import at_least_float32, checks_values
 from ..errors import DubitoError
 from ._core import Channel, log_rows, log_softplus, start, through
-
-# Row sums of softplus(W) above this have a logarithm that needs no care.
-_SAFE = 1e-30
+from ._rows import Read
 
 
 class AnnotatorConfusion(Channel):
@@ -64,7 +60,7 @@ class AnnotatorConfusion(Channel):
         super().__init__()
         check_sizes(num_annotators=num_annotators, num_classes=num_classes)
         self.num_annotators, self.num_classes, self.sparse = num_annotators, num_classes, sparse
-        self._read: _Read | None = None
+        self._read: Read | None = None
         first = start(num_classes, init, diagonal).to(torch.get_default_dtype())
         if first.dim() > 3 or (first.dim() == 3 and first.shape[0] not in (1, num_annotators)):
             raise DubitoError(
@@ -94,13 +90,11 @@ class AnnotatorConfusion(Channel):
         finally:
             self._read = None
 
-    def _reading(self, annotators: Tensor) -> _Read:
+    def _reading(self, annotators: Tensor) -> Read:
         """The rows of the annotators that occur, each once."""
         if self._read is not None and self._read.annotators is annotators:
             return self._read
-        people, place = annotators.long().unique(return_inverse=True)
-        rows: Tensor = _SparseRows.apply(self.weight, people) if self.sparse else self.weight[people]  # type: ignore[no-untyped-call]
-        return _Read(annotators, place, at_least_float32(rows))
+        return Read(self.weight, annotators, self.sparse)
 
     def diagonals(self, annotators: Tensor | None = None) -> Tensor:
         """P(observed = c | true = c) of the given annotators, ``(..., K)``."""
@@ -108,8 +102,7 @@ class AnnotatorConfusion(Channel):
             return self.log_matrices(annotators).diagonal(dim1=-2, dim2=-1).exp()
         check_annotators(annotators, self.num_annotators)
         read = self._reading(annotators)
-        logs = log_softplus(read.rows.diagonal(dim1=-2, dim2=-1)) - read.log_sums
-        return logs.exp()[read.place]
+        return read.diagonals()[read.place]
 
     def log_given(self, log_p: Tensor, annotators: Tensor, labels: Tensor) -> Tensor:
         """Log-probability of the labels that were given, and of no others: ``(..., K)`` and ``(...)`` -> ``(...)``.
@@ -120,6 +113,8 @@ class AnnotatorConfusion(Channel):
         log_p = self.accept(log_p)
         check_annotators(annotators, self.num_annotators)
         read = self._reading(annotators)
+        if self.sparse and log_p.shape[:-1] == annotators.shape == labels.shape and labels.dim() == 1:
+            return read.log_given(log_p, labels)
         column = log_softplus(read.rows[read.place, :, labels.long()]) - read.log_sums[read.place]
         return through(log_p, column.to(log_p.dtype).unsqueeze(-1)).squeeze(-1)
 
@@ -150,39 +145,3 @@ def check_annotators(annotators: Tensor, count: int) -> None:
 
 def _rows(table: Tensor, index: Tensor) -> Tensor:
     return F.embedding(index.long(), table.flatten(1)).reshape(*index.shape, *table.shape[1:])
-
-
-class _Read:
-    """The free parameters of the annotators that occur, ``(P, K, K)``, and the place of each label among them."""
-
-    def __init__(self, annotators: Tensor, place: Tensor, rows: Tensor) -> None:
-        self.annotators, self.place, self.rows = annotators, place, rows
-
-    @cached_property
-    def log_sums(self) -> Tensor:
-        """Logarithms of the row sums of softplus, ``(P, K)``."""
-        sums = F.softplus(self.rows).sum(-1)
-        if checks_values(sums) and bool((sums > _SAFE).all()):
-            return sums.log()
-        return log_softplus(self.rows).logsumexp(-1)
-
-
-class _SparseRows(torch.autograd.Function):
-    """table[index] with a row-sparse gradient, for an index that rises."""
-
-    @staticmethod
-    def forward(table: Tensor, index: Tensor) -> Tensor:
-        return table.index_select(0, index)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
-        ctx.shape = inputs[0].shape
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (index,) = ctx.saved_tensors
-        sparse = torch.sparse_coo_tensor(
-            index.unsqueeze(0), grad, ctx.shape, check_invariants=False, is_coalesced=True
-        )
-        return sparse, None

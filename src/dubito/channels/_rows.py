@@ -1,0 +1,157 @@
+"""Matrices of the annotators that occur in a batch: read once, with gradients for their rows alone."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from .._tensors import at_least_float32, checks_values
+from ._core import IMPOSSIBLE, log_softplus
+
+# Row sums of softplus(W) above this have a logarithm that needs no care.
+_SAFE = 1e-30
+
+
+class Read:
+    """The free parameters of the annotators that occur, ``(P, K, K)``, and the place of each label among them.
+
+    Arguments:
+        weight: parameters of all annotators ``(R, K, K)``.
+        sparse: whether their gradient is row-sparse.
+    """
+
+    def __init__(self, weight: Tensor, annotators: Tensor, sparse: bool) -> None:
+        self.weight, self.annotators, self.sparse = weight, annotators, sparse
+        self.people, self.place = annotators.long().unique(return_inverse=True)
+        self._diagonals: Tensor | None = None
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The parameters themselves."""
+        rows: Tensor = (
+            _SparseRows.apply(self.weight, self.people) if self.sparse else self.weight[self.people]  # type: ignore[no-untyped-call]
+        )
+        return at_least_float32(rows)
+
+    @cached_property
+    def log_sums(self) -> Tensor:
+        """Logarithms of the row sums of softplus, ``(P, K)``."""
+        return _log_sums(self.rows, F.softplus(self.rows).sum(-1))
+
+    def diagonals(self) -> Tensor:
+        """Diagonals of the matrices, ``(P, K)``."""
+        if self._diagonals is None:
+            logs = log_softplus(self.rows.diagonal(dim1=-2, dim2=-1)) - self.log_sums
+            self._diagonals = logs.exp()
+        return self._diagonals
+
+    def log_given(self, log_p: Tensor, labels: Tensor) -> Tensor:
+        """Log-probability of each label, ``(M, K)`` and ``(M,)`` -> ``(M,)``; the diagonals on the way."""
+        found: Tensor
+        found, self._diagonals = _Given.apply(self.weight, log_p, self.people, self.place, labels)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _SparseRows(torch.autograd.Function):
+    """table[index] with a row-sparse gradient, for an index that rises."""
+
+    @staticmethod
+    def forward(table: Tensor, index: Tensor) -> Tensor:
+        return table.index_select(0, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.shape = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        return _sparse(index, grad, ctx.shape), None
+
+
+class _Given(torch.autograd.Function):
+    """Labels' log-probabilities and the matrices' diagonals as one step, its gradient written out.
+
+        log q = logsumexp_k(log p_k + log A_r[k, y]),   A = s / S,   s = softplus(W),   S = row sums of s
+
+    With r_k = P(true = k | label), the share of each true class in q:
+        d log q / d log p_k = r_k,   d log q / d W[k, y] += r_k sigma(W[k, y]) / s[k, y],
+        d log q / d W[k, j] -= r_k sigma(W[k, j]) / S_k
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, weight: Tensor, log_p: Tensor, people: Tensor, place: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        rows = at_least_float32(weight.index_select(0, people))
+        sums = F.softplus(rows).sum(-1)
+        log_sums, ctx.safe = _log_sums(rows, sums), _is_safe(sums)
+        diagonals = (log_softplus(rows.diagonal(dim1=-2, dim2=-1)) - log_sums).exp()
+        entry = _entries(place, labels, rows.shape[-1])
+        given = rows.view(-1)[entry]  # W[k, y] of every label, (M, K)
+        log_given = log_softplus(given)
+        terms = log_p + (log_given - log_sums.index_select(0, place)).to(log_p.dtype)
+        top = terms.amax(-1, keepdim=True)
+        share = (terms - torch.where(top == -torch.inf, 0.0, top)).exp_()
+        total = share.sum(-1, keepdim=True)
+        log_q = torch.where(total == 0, IMPOSSIBLE, total.log() + top).squeeze(-1)
+        share = share / torch.where(total == 0, 1.0, total)
+        ctx.save_for_backward(rows, log_sums, diagonals, share, given, log_given, people, place, entry)
+        ctx.shape, ctx.dtype = weight.shape, weight.dtype
+        ctx.set_materialize_grads(False)
+        return log_q, diagonals
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_log_q: Tensor | None, of_diagonals: Tensor | None) -> tuple[Tensor | None, ...]:
+        rows, log_sums, diagonals, share, given, log_given, people, place, entry = ctx.saved_tensors
+        of_log_p = None if of_log_q is None else of_log_q.unsqueeze(-1) * share
+        if not ctx.needs_input_grad[0]:
+            return None, of_log_p, None, None, None
+        of_sums = torch.zeros_like(log_sums)  # gradient with respect to the logarithms of the row sums
+        if of_log_p is not None:
+            at_labels = of_log_p.to(rows.dtype)
+            of_sums.index_add_(0, place, at_labels, alpha=-1)
+        if of_diagonals is not None:
+            own = of_diagonals * diagonals
+            of_sums -= own
+        if ctx.safe:
+            gradient = torch.sigmoid(rows) * (of_sums * (-log_sums).exp()).unsqueeze(-1)
+        else:
+            gradient = (F.logsigmoid(rows) - log_sums.unsqueeze(-1)).exp() * of_sums.unsqueeze(-1)
+        if of_log_p is not None:
+            gradient.view(-1).index_add_(
+                0, entry.view(-1), (at_labels * (F.logsigmoid(given) - log_given).exp()).view(-1)
+            )
+        if of_diagonals is not None:
+            diagonal = rows.diagonal(dim1=-2, dim2=-1)
+            gradient.diagonal(dim1=-2, dim2=-1).add_(
+                own * (F.logsigmoid(diagonal) - log_softplus(diagonal)).exp()
+            )
+        return _sparse(people, gradient.to(ctx.dtype), ctx.shape), of_log_p, None, None, None
+
+
+def _entries(place: Tensor, labels: Tensor, K: int) -> Tensor:
+    """Where in the flat rows the column of each label lies, ``(M, K)``."""
+    column = torch.arange(K, device=place.device) * K
+    return (place * (K * K) + labels.long()).unsqueeze(-1) + column
+
+
+def _log_sums(rows: Tensor, sums: Tensor) -> Tensor:
+    return sums.log() if _is_safe(sums) else log_softplus(rows).logsumexp(-1)
+
+
+def _is_safe(sums: Tensor) -> bool:
+    return checks_values(sums) and bool((sums > _SAFE).all())
+
+
+def _sparse(index: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
+    return torch.sparse_coo_tensor(
+        index.unsqueeze(0), values, shape, check_invariants=False, is_coalesced=True
+    )
