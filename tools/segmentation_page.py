@@ -6,117 +6,53 @@ python tools/segmentation_page.py --check    fails if the page is not what the l
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from scipy.stats import t as student
+from segmentation_costs import cost
+from segmentation_lines import ROOT, SCORES, Cell, best, cells, finished, interval, lines, paired, scores
 
 from dubito.metrics import paired_t_test
 
-ROOT = Path(__file__).resolve().parents[1]
-LINES, PAGE = ROOT / "results" / "segmentation", ROOT / "docs" / "results" / "camvid.md"
+PAGE = ROOT / "docs" / "results" / "camvid.md"
 LABELS = {"clean": "Clean labels", "border": "Noisy borders"}
 SETTING = """
-The compact encoder-decoder from random weights, images of 180 x 240, batches of 16 with scale, crop and flip. All
-models of a seed share start, order and augmentation. The integral is exact, at a quarter of the resolution, and
-log-probabilities are enlarged. Intervals are Student's at 95 % over seeds. The test labels are clean; validation
-labels are as noisy as the training labels, and choose the temperature among those that have every seed: the time on
-the GPU ended before the third seed of some. The paper has no figures for this set.
+Images of 180 x 240, batches of 16 with scale, crop and flip, Adam with a polynomial rate. All models of a seed
+share start, order and augmentation. The integral is exact, at a quarter of the resolution; log-probabilities are
+enlarged. Intervals are Student's at 95 % over seeds. The test labels are clean; validation labels are as noisy as
+the training labels, and choose the temperature. The paper has no figures for this set.
 """
-SINCE = """
-CamVid runs and GPU times are of the code between commits `d6dd0ee` and `2087b4a`. Since then masks of noisy
-borders are drawn a little differently (an object that retreats no longer leaves its rim to a neighbour that
-retreats too), and rows that miss with 256 nodes are tried with 1,024 before they go to the slow rule, which
-is what steps at a temperature of 0.05 spent their time on. Neither has been measured on a GPU again. Of the
-two aims, an exact link 20 times as fast as 1,000 samples and steps within 1.3 times the homoscedastic ones,
-the first is missed, and the second is met at a temperature of 1 and missed at 0.05 and at full size.
-"""
-Cell = dict[int, dict[str, Any]]  # seed -> line
+NETWORKS = {
+    "compact": "the compact encoder-decoder from random weights",
+    "deeplab": "DeepLabv3+, output stride 16, on an EfficientNet-Lite0 from ImageNet",
+}
+HEAD = "seeds | validation mIoU | test mIoU | test boundary IoU | test log-likelihood | test ECE |"
 
 
-def lines(name: str) -> list[dict[str, Any]]:
-    """The raw lines of one file."""
-    path = LINES / name
-    return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
-
-
-def cells(labels: str) -> dict[float | None, Cell]:
-    """Temperature (None: homoscedastic) -> seed -> line, of finished runs that enlarge log-probabilities."""
-    found: dict[float | None, Cell] = {}
-    for line in lines("camvid.jsonl"):
-        if line["labels"] == labels and line["upsample"] == "log_probs" and "test" in line:
-            found.setdefault(line["tau"], {})[line["seed"]] = line
-    return dict(sorted(found.items(), key=lambda pair: -1.0 if pair[0] is None else pair[0]))
-
-
-def interval(values: Sequence[float], digits: int = 2, scale: float = 100.0) -> str:
-    """Mean and half of Student's 95 % interval over seeds; a single value has none."""
-    scaled = [scale * v for v in values]
-    mean = f"{statistics.mean(scaled):.{digits}f}"
-    if len(scaled) < 2:
-        return mean
-    half = student.ppf(0.975, len(scaled) - 1) * statistics.stdev(scaled) / len(scaled) ** 0.5
-    return f"{mean} ± {half:.{digits}f}"
-
-
-def best(found: dict[float | None, Cell]) -> float:
-    """The temperature with the highest mean validation mIoU (labels as they are), of those with every seed."""
-    most = max(len(cell) for cell in found.values())
-    whole = {tau: cell for tau, cell in found.items() if tau is not None and len(cell) == most}
-    return max(
-        whole, key=lambda tau: statistics.mean(line["val"]["mean_iou"] for line in whole[tau].values())
-    )
-
-
-def table(labels: str) -> list[str]:
+def table(labels: str, network: str = "compact") -> list[str]:
     """All temperatures under one kind of labels, and what they differ by."""
-    found = cells(labels)
+    found = cells(labels, network)
+    if not found or None not in found or len(found) < 2:
+        return []
     chosen = best(found)
-    rows = [
-        f"## {LABELS[labels]}",
-        "",
-        "| model | seeds | validation mIoU | test mIoU | test boundary IoU | test log-likelihood | test ECE |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = [f"### {LABELS[labels]}", "", f"| model | {HEAD}", "|---" * 7 + "|"]
     for tau, cell in found.items():
         name = "homoscedastic" if tau is None else f"τ = {tau:g}" + (" (chosen)" if tau == chosen else "")
         of = [cell[seed] for seed in sorted(cell)]
-        rows.append(
-            f"| {name} | {len(of)} | {interval([r['val']['mean_iou'] for r in of])} "
-            f"| {interval([r['test']['mean_iou'] for r in of])} "
-            f"| {interval([r['test']['boundary_iou'] for r in of])} "
-            f"| {interval([r['test']['log_likelihood'] for r in of], 3, 1.0)} "
-            f"| {interval([r['test']['ece'] for r in of])} |"
-        )
+        rows.append(f"| {name} | {len(of)} | {interval([r['val']['mean_iou'] for r in of])} | {scores(of)} |")
     return [*rows, "", *differences(found, chosen), ""]
 
 
 def differences(found: dict[float | None, Cell], chosen: float) -> list[str]:
-    """Paired by seed: the chosen temperature and 1 against the homoscedastic model, mIoU and log-likelihood."""
+    """Paired by seed: the chosen temperature, 1 and the paper's against the homoscedastic model."""
     said = []
-    for name, a, b in (
-        (f"τ = {chosen:g} minus homoscedastic", chosen, None),
-        ("τ = 1 minus homoscedastic", 1.0, None),
-        (f"τ = {chosen:g} minus τ = 1", chosen, 1.0),
-    ):
-        seeds = sorted(set(found[a]) & set(found[b]))
-        if a == b or len(seeds) < 2 or any(name == text[2:].split(",")[0] for text in said):
-            continue
-        parts = []
-        for what, key, scale, digits in (
-            ("mIoU", "mean_iou", 100.0, 2),
-            ("log-likelihood", "log_likelihood", 1.0, 3),
-        ):
-            ours, other = ([scale * found[m][s]["test"][key] for s in seeds] for m in (a, b))
-            test = paired_t_test(ours, other)
-            half = student.ppf(0.975, test.df) * abs(test.difference / test.t) if test.t else float("nan")
-            parts.append(f"{what} {test.difference:+.{digits}f} ± {half:.{digits}f} (p = {test.p:.2f})")
-        said.append(f"- {name}, test, {len(seeds)} seeds: {'; '.join(parts)}.")
-    for what, key in (("mIoU", "mean_iou"), ("log-likelihood", "log_likelihood")):
+    for tau in dict.fromkeys((chosen, 1.0, 0.05)):
+        if tau in found:
+            said += paired(f"τ = {tau:g} minus homoscedastic", found[tau], found[None])
+    if chosen != 1.0 and 1.0 in found:
+        said += paired(f"τ = {chosen:g} minus τ = 1", found[chosen], found[1.0])
+    for what, key, *_ in SCORES:
         means = {m: statistics.mean(r["test"][key] for r in cell.values()) for m, cell in found.items()}
         top = max(means, key=lambda m: means[m])
         name = "the homoscedastic model" if top is None else f"τ = {top:g}"
@@ -124,30 +60,33 @@ def differences(found: dict[float | None, Cell], chosen: float) -> list[str]:
     return said
 
 
-def cost() -> list[str]:
-    """Times on the GPU and memory on the CPU."""
-    rows = ["## Cost", "", "| what | size | figure |", "|---|---|---|"]
-    for line in lines("cost.jsonl"):
-        if line["what"] == "link":
-            ms = ", ".join(f"{name} {value:.2f} ms" for name, value in line["milliseconds"].items())
-            times = {n: line["milliseconds"]["samples 1000"] / v for n, v in line["milliseconds"].items()}
-            ratios = f"samples / exact {times['exact']:.1f}x, samples / qmc {times['qmc 256']:.1f}x"
-            rows.append(
-                f"| link, τ = {line['tau']:g} | {line['rows']:,} x {line['classes']} | {ms}: {ratios} |"
-            )
-        elif line["what"] == "step":
-            size = " x ".join(map(str, line["batch"]))
-            ratios = ", ".join(f"{name} {value:.2f}x" for name, value in line["ratios"].items())
-            whole = line["milliseconds"]["homoscedastic"]
-            rows.append(f"| whole step (homoscedastic {whole:.1f} ms) | {size} | {ratios} |")
-    for line in lines("memory.jsonl"):
-        size = " x ".join(map(str, line["batch"]))
-        figure = f"{line['beyond']:.2f} GB beyond the network's {line['network']:.2f}"
-        other = f"one tensor of 1,000 samples: {line['one tensor of 1,000 samples']:.1f} GB"
-        rows.append(
-            f"| memory of a step on a CPU, {line['upsample']} enlarged | {size} | {figure}; {other} |"
-        )
-    return rows
+def enlarged() -> list[str]:
+    """What enlarging at another place brings on CamVid, paired by seed."""
+    forms = {where: cells("border", upsample=where) for where in ("log_probs", "latent", "features")}
+    taus = [tau for tau in forms["latent"] if tau is not None and all(tau in f for f in forms.values())]
+    if not taus:
+        return []
+    rows = [
+        "## Where to enlarge",
+        "",
+        "CamVid with noisy borders, the compact network. The paper enlarges log-probabilities; the other two "
+        "forms, means and scales (latent) or features, integrate at full size.",
+        "",
+        f"| enlarged | {HEAD} seconds of training, side by side |",
+        "|---" * 8 + "|",
+    ]
+    said = []
+    for tau in taus:
+        for where, found in forms.items():
+            of = [found[tau][seed] for seed in sorted(found[tau])]
+            took = statistics.mean(r["train_seconds"] for r in of)
+            valid = interval([r["val"]["mean_iou"] for r in of])
+            name = f"{where.replace('_', '-')}, τ = {tau:g}"
+            rows.append(f"| {name} | {len(of)} | {valid} | {scores(of)} | {took:.0f} |")
+        for where in ("latent", "features"):
+            name = f"{where} minus log-probabilities, τ = {tau:g}"
+            said += paired(name, forms[where][tau], forms["log_probs"][tau])
+    return [*rows, "", *said, ""]
 
 
 def places() -> list[str]:
@@ -161,7 +100,7 @@ def places() -> list[str]:
     one = next(iter(found["latent"].values()))
     rows = [
         "",
-        "## Where to enlarge",
+        "## The same on small scenes",
         "",
         f"Small scenes on a CPU (`benchmarks/segmentation_places.py`), {one['steps']} steps, τ = {one['tau']:g}, "
         f"{len(seeds)} seeds, noisy borders in training, clean test masks. The paper enlarges log-probabilities; "
@@ -188,29 +127,40 @@ def places() -> list[str]:
 
 def page() -> str:
     """The whole page."""
-    runs = [line for line in lines("camvid.jsonl") if "test" in line]
+    runs = finished()
     first = runs[0]
     dates = sorted({line["date"] for line in runs})
     seconds = sum(line["seconds"] for line in runs)
-    intro = [
+    made = [
         "# Segmentation of CamVid",
         "",
         "<!-- made by tools/segmentation_page.py from results/segmentation; not edited by hand -->",
         "",
-        f"{len(runs)} runs of {first['steps']} steps on one {first['device']} (torch {first['torch']}, "
+        f"{len(runs)} runs on one {first['device']} (torch {first['torch']}, "
         f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}), {first['workers']} processes side by side, "
         f"{seconds / 3600:.1f} process hours; `benchmarks/segmentation.py`. {' '.join(SETTING.split())}",
         "",
         "![mIoU and log-likelihood against the temperature](camvid.svg)",
         "",
     ]
-    notes = [
-        "",
-        " ".join(SINCE.split()),
-        "",
-    ]
-    body = [text for labels in LABELS for text in table(labels)]
-    return "\n".join([*intro, *body, *cost(), *places(), *notes])
+    for network, name in NETWORKS.items():
+        body = [text for labels in LABELS for text in table(labels, network)]
+        steps = sorted({line["steps"] for line in runs if line["network"] == network})
+        if body:
+            made += [f"## {name[0].upper()}{name[1:]}, {' or '.join(map(str, steps))} steps", "", *body]
+    return "\n".join([*made, *enlarged(), *cost(), *places(), *pictures(), ""])
+
+
+def pictures() -> list[str]:
+    """Figures 3 and 4 of the paper for this set, where they were drawn."""
+    made = []
+    for name, what in (("masks", "Segmentations beside the truth"), ("variance", "Standard deviations")):
+        if (PAGE.parent / f"camvid-{name}.jpg").exists():
+            made += ["", f"![{what}, good and bad cases](camvid-{name}.jpg)"]
+    where = "--results results/segmentation/pictures --size small --data camvid"
+    command = f"dubito paper figure collier2020.figure4 {where}"
+    told = f"Figures 3 and 4 of the paper for this set; `{command}` draws the second from its lines."
+    return ["", "## Pictures", "", told, *made] if made else []
 
 
 def draw(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,10 @@ pytestmark = pytest.mark.skipif(not TOOL.is_file(), reason="the tools are not he
 
 @pytest.fixture(scope="module")
 def tool():
-    spec = importlib.util.spec_from_file_location("segmentation_page", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    before = list(sys.path)
+    sys.path.insert(0, str(TOOL.parent))
+    yield importlib.import_module("segmentation_page")
+    sys.path[:] = before
 
 
 def test_up_to_date(tool):
