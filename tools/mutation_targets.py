@@ -10,7 +10,10 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
 LOSSES = _in("losses", "robust", "cross_entropy_parity", "loss_contract", "loss_properties")
 CHANNELS = _in("channels", "transition", "annotators", "pooled", "channel_contract")
 EM = _in("crowd", "em", "aggregate", "choice", "intervals")
-DEFAULTS = ("tests/reliability/test_signatures.py", "tests/reliability/test_edges.py")
+DEFAULTS = (
+    *_in("reliability", "signatures", "edges", "edges_of_stages", "formulas"),
+    "tests/test_doctests.py",
+)
 SOFTMAX = ("tests/test_expected_softmax.py", "tests/test_links.py")
 
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -70,7 +73,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.search": _in("integrals", "likelihood"),
     "integrals.table": _in("integrals", "gumbel_normal", "likelihood", "quick"),
     "integrals.temperature": _in("integrals", "learned_temperature"),
-    "channels._rows": CHANNELS,
+    "channels._rows": (*CHANNELS, "tests/test_penalties.py"),
     "crowd._glad": EM,
     "crowd._hierarchical": EM,
     "crowd._rules": EM,
