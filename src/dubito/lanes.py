@@ -59,7 +59,7 @@ class Lane:
         if self.half:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if compile and self.on_gpu:
-            # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes general and slow.
+            # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes slow.
             self.model.backbone.compile(dynamic=False)
             augment = None if augment is None else torch.compile(augment, dynamic=False)
         self.stages, self.data, self.seed, self.augment = stages, data.to(device), seed, augment
