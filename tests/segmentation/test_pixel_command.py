@@ -14,7 +14,7 @@ from dubito import DubitoError
 from dubito._product.tasks import FitJob, PredictJob
 from dubito.cli import app
 from dubito.data import read_mask
-from dubito.segmentation import command
+from dubito.segmentation import class_maps, command, pictures
 from dubito.segmentation.shapes import CLASSES, shapes
 
 
@@ -71,6 +71,39 @@ def test_fit_leaves_masks_maps_scores_and_a_report(run):
     assert 'id="pictures"' in page
     assert "data:image/jpeg;base64," in page
     assert (run / "examples.png").stat().st_size > 1000
+    assert (run / "classes.png").stat().st_size > 1000
+    assert (
+        "τ = 0.5. Image, mask as drawn, prediction, standard deviation of the probability of ground" in page
+    )
+
+
+def test_the_maps_of_each_class_at_every_temperature_that_was_tried(folders, tmp_path):
+    """Race of three models: two have a variance, so each image that is shown has two rows of maps."""
+    job = FitJob(folders / "photos", tmp_path / "run", masks=folders / "masks", epochs=2, device="cpu")
+    command.fit(job, silent)
+    page = (tmp_path / "run/report.html").read_text()
+    for tau in ("0.05", "1"):
+        assert (
+            page.count(f"τ = {tau}. Image, mask as drawn, prediction, standard deviation of") == 2
+        )  # alt, caption
+    data = command.mask_folders(folders / "photos", folders / "masks")
+    network, _ = command.make(
+        command.Setting("encoder-decoder-small", (3, 16, 20), CLASSES, None, 1), "het:temperature=0.05"
+    )
+    example = {
+        "name": "s0",
+        "row": 0,
+        "image": np.zeros((16, 20, 3), np.uint8),
+        "given": data.labels[0].long(),
+    }
+    (found,) = class_maps.class_maps(class_maps.noisy({"a": network}), data, [example])
+    x = data.batch(torch.tensor([0]))
+    variance = pictures.variance_maps(network, x, samples=256)[0]
+    assert found.title == "τ = 0.05"
+    counts = torch.bincount(example["given"][example["given"] >= 0], minlength=4)
+    assert next(iter(found.deviations)) == int(counts.argmax())
+    for c, deviation in found.deviations.items():
+        assert np.allclose(deviation**2, variance[..., c].numpy(), atol=1e-6)
 
 
 def test_predict_writes_masks_at_the_size_of_the_images(run, folders):

@@ -5,6 +5,7 @@ RUN/config.json, model/, training/       as for other tasks
     uncertainty/NAME.png                 entropy of the prediction as a share of log K, 0 to 255
     variance/NAME.png                    for a heteroscedastic model: how much the prediction varies, 0 to 255
     images.csv, metrics.json, examples.png, report.html
+    classes.png                          for heteroscedastic models: how much each class varies, by temperature
 """
 
 from __future__ import annotations
@@ -158,10 +159,11 @@ def _complete(job: FitJob, data: LabelledData, setting: Setting, say: Say) -> Pa
     )
     place = job.out / "training"
     method, why = job.method, [f"{job.method} was asked for."]
+    raced: dict[str, Any] = {}
     if method == "auto" and setting.annotators is not None:
         method, why = SEVERAL, ["Several annotators: one confusion matrix each, learned with the network."]
     elif method == "auto":
-        method, why = _race(setting, learned, valid, place, say)
+        method, why, raced = _race(setting, learned, valid, place, say)
     say(f"{method}: {setting.epochs} epochs")
     run = learn(setting, method, learned, valid, place / "final")
     scores = score_masks(run.model, valid.to(next(run.model.parameters()).device))  # type: ignore[arg-type]
@@ -170,23 +172,27 @@ def _complete(job: FitJob, data: LabelledData, setting: Setting, say: Say) -> Pa
     state = {"method": method, "setting": asdict(setting)}
     checkpoint.save(job.out / "model", 0, {"final": weights}, state)
     held = set(valid.ids or ())
-    return command_page.write(job, data, setting, method, why, run, scores, held, say)
+    models = {**raced, method: run.model}
+    return command_page.write(job, data, setting, method, why, run, scores, held, models, say)
 
 
 def _race(
     setting: Setting, learned: LabelledData, valid: LabelledData, place: Path, say: Say
-) -> tuple[str, list[str]]:
+) -> tuple[str, list[str], dict[str, Any]]:
     """The method with the best mean IoU on held-out masks after a quarter of the epochs; ties: the simplest."""
     epochs = max(2, round(SHORT * setting.epochs))
     found: dict[str, float] = {}
+    models: dict[str, Any] = {}
     for method in AUTO:
         run = learn(setting, method, learned, valid, place / method.replace(":", "-"), epochs)
         device = next(run.model.parameters()).device
         found[method] = score_masks(run.model, valid.to(device)).results()["mean_iou"]  # type: ignore[arg-type]
+        models[method] = run.model.cpu()
         say(f"{method}: mean IoU {found[method]:.3f} on held-out masks after {epochs} epochs")
     best = max(AUTO, key=lambda m: found[m])
     listed = ", ".join(f"{m} {v:.3f}" for m, v in found.items())
-    return best, [f"{best} had the best mean IoU on held-out masks after {epochs} epochs ({listed})."]
+    why = f"{best} had the best mean IoU on held-out masks after {epochs} epochs ({listed})."
+    return best, [why], models
 
 
 def load(run: Path) -> tuple[SegmentationModel, Setting, str]:

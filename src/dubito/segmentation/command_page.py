@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from .._versions import versions
 from ..data import LabelledData
 from ..metrics import confusion_counts, mean_iou
 from ..train import Run
-from . import outputs, pictures
+from . import class_maps, outputs, pictures
 from .command import Setting
+from .model import SegmentationModel
 from .scores import SegmentationScores
 
 SHOWN = 6  # examples on the page
@@ -42,9 +43,13 @@ def write(
     run: Run,
     scores: SegmentationScores,
     held: Set[str],
+    models: Mapping[str, SegmentationModel],
     say: Say,
 ) -> Path:
-    """All files of a finished run; returns the path of the report."""
+    """All files of a finished run; returns the path of the report.
+
+    `models` are those that were trained, this run's among them; the maps of each class show all that have noise.
+    """
     say("writing masks and maps")
     rows, examples = _maps(job.out, data, run.model, held)
     write_csv(job.out / "images.csv", ["id", "part", "iou", "log_likelihood", "uncertainty"], rows)
@@ -54,6 +59,11 @@ def write(
     write_json(job.out / "metrics.json", {"method": method, "why": list(why), **found, "iou": per_class})
     chosen = _best_and_worst(examples)
     _grid(job.out / "examples.png", chosen, setting.classes)
+    shown = [_picture(e, setting.classes) for e in chosen]
+    maps = class_maps.class_maps(class_maps.noisy(models), data, class_maps.ends(chosen))
+    if maps:
+        class_maps.write_grid(job.out / "classes.png", maps, setting.classes)
+        shown += class_maps.page_pictures(maps, setting.classes)
     worst = sorted((row for row in rows if row[2] is not None), key=lambda row: row[2])[:10]
     content = ReportData(
         f"{data.name}: masks and model",
@@ -72,7 +82,7 @@ def write(
         annotators=_skills(run.model.channel, data),
         annotator_matrices=_matrices(run.model.channel, data, setting.classes),
         choice=list(why),
-        pictures=[_picture(e, setting.classes) for e in chosen],
+        pictures=shown,
         command=job.command,
         versions=versions(),
     )
@@ -103,8 +113,8 @@ def _maps(
         rows.append([name, part, iou, likelihood, float(found.entropy.mean())])
         if name in held and iou is not None:
             image = pictures.photo(files.image(found.row))
-            examples.append({"name": name, "iou": iou, "image": image, "given": given, "guess": guess,
-                             "entropy": found.entropy, "deviation": found.deviation})  # fmt: skip
+            examples.append({"name": name, "row": found.row, "iou": iou, "image": image, "given": given,
+                             "guess": guess, "entropy": found.entropy, "deviation": found.deviation})  # fmt: skip
     return rows, examples
 
 
