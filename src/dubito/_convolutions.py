@@ -14,16 +14,22 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ._pixel_rows import conv_rows
+
 FROM_CHANNELS = 16
 PARTS = 8
 
 
 class HalfConvolutions(TorchFunctionMode):
-    """While active, convolutions compute in `dtype`; linear layers take their input back in their own."""
+    """While active, convolutions compute in `dtype`; linear layers take their input back in their own.
 
-    def __init__(self, dtype: torch.dtype = torch.bfloat16) -> None:
+    Arguments:
+        rows: convolutions of stride 1 with pixels as rows (`_pixel_rows`), those of one channel too.
+    """
+
+    def __init__(self, dtype: torch.dtype = torch.bfloat16, *, rows: bool = False) -> None:
         super().__init__()
-        self.dtype = dtype
+        self.dtype, self.rows = dtype, rows
 
     def __torch_function__(
         self,
@@ -49,6 +55,8 @@ class HalfConvolutions(TorchFunctionMode):
         plain = _all(stride, 1) and _all(dilation, 1) and groups == 1 and not isinstance(padding, str)
         x, weight = x.to(self.dtype), weight.to(self.dtype)
         bias = None if bias is None else bias.to(self.dtype)
+        if plain and self.rows:
+            return conv_rows(x, weight, bias, (padding, padding) if isinstance(padding, int) else padding)
         if plain and weight.shape[1] >= FROM_CHANNELS:
             return as_matmul(x, weight, bias, padding)
         return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)

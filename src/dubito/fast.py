@@ -162,10 +162,12 @@ class Stack:
 
 
 @contextmanager
-def on_stream(stream: torch.cuda.Stream | None, convolutions: torch.dtype = torch.bfloat16) -> Iterator[None]:
-    """On a GPU: the stack's own stream, and the precision of its convolutions."""
+def on_stream(
+    stream: torch.cuda.Stream | None, convolutions: torch.dtype = torch.bfloat16, *, rows: bool = False
+) -> Iterator[None]:
+    """On a GPU: the stack's own stream, and the precision and form of its convolutions."""
     if stream is None:
         yield
         return
-    with torch.cuda.stream(stream), HalfConvolutions(convolutions):
+    with torch.cuda.stream(stream), HalfConvolutions(convolutions, rows=rows):
         yield

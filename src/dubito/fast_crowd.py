@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,12 +40,15 @@ class CrowdStack:
             the same number of labels (or all have one, without annotators).
         seeds: per run, what keys the order of its examples.
         capture: whether a step is captured as a CUDA graph.
+        convolutions, pixel_rows: precision and form of convolutions on a GPU, see `_convolutions`.
     """
 
     procedures: Sequence[Plain]
     data: Sequence[LabelledData]
     seeds: Sequence[int]
     capture: bool = True
+    convolutions: torch.dtype = torch.bfloat16
+    pixel_rows: bool = False
 
     def __post_init__(self) -> None:
         first = self.data[0]
@@ -80,27 +84,30 @@ class CrowdStack:
         epochs = self.template.epochs = -(-steps // per_epoch)
         for procedure in self.procedures:
             procedure.epochs = epochs
-        with on_stream(self.stream):
+        with self._place():
             positions = self.rows.new_zeros(len(self.procedures), batch_size)
             options = {"fused": True, "capturable": True} if positions.is_cuda else {}
             trained = optimizer(self.trained.items(), **options)
         batches = stream_batches(n, self.seeds, epochs, batch_size, self.rows.device)
         stage, run = None, self._captured(positions, trained)
         for epoch in range(epochs):
-            with on_stream(self.stream):
+            with self._place():
                 self._begin_epoch(epoch)
                 if stage != (stage := getattr(self.template, "second_stage", False)):
                     run = self._captured(positions, trained)
                 _, several = next(batches)
             for batch in several[: steps - epoch * per_epoch]:
-                with on_stream(self.stream):
+                with self._place():
                     positions.copy_(batch)
                     run()
                 yield
-            with on_stream(self.stream):
+            with self._place():
                 visit(epoch + 1)
-        with on_stream(self.stream):
+        with self._place():
             self._update()
+
+    def _place(self) -> AbstractContextManager[None]:
+        return on_stream(self.stream, self.convolutions, rows=self.pixel_rows)
 
     def _captured(self, positions: Tensor, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
         step = partial(self._step, positions, optimizer)
@@ -110,7 +117,7 @@ class CrowdStack:
     def log_probs(self, rows: Tensor, *, batch_size: int = 1024) -> Tensor:
         """log p of the true class for rows of the inputs, ``(n,)`` for all runs or ``(R, n)`` -> ``(R, n, K)``."""
         rows = rows.expand(len(self.procedures), -1)
-        with on_stream(self.stream):
+        with self._place():
             found = [
                 torch.vmap(self._predict)(self._state(), self._inputs(part))
                 for part in rows.split(batch_size, dim=1)

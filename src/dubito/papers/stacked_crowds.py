@@ -80,14 +80,14 @@ class Data:
 class CrowdRuns:
     """One stack of configs: data and models on the device, the steps, the best epochs, and a result for each."""
 
-    def __init__(self, configs: Sequence[Config], data: Data, *, capture: bool = True) -> None:
+    def __init__(self, configs: Sequence[Config], data: Data, **options: Any) -> None:
         self.configs, self.device = configs, data.device
         self.parts = [data.of(c) for c in configs]
         procedures = [_procedure(c, p.train).to(data.device) for c, p in zip(configs, self.parts)]
         for procedure, part in zip(procedures, self.parts):
             procedure.begin(part.train)
         train = [p.train for p in self.parts]
-        self.stack = CrowdStack(procedures, train, [c.seed for c in configs], capture=capture)
+        self.stack = CrowdStack(procedures, train, [c.seed for c in configs], **options)
         self.best: dict[str, Tensor] | None = None
         self.scores: list[list[float]] = [[] for _ in configs]
         self.best_epoch, self.seconds = [0] * len(configs), 0.0
@@ -127,7 +127,8 @@ class CrowdRuns:
     def results(self) -> list[Result]:
         """One result per config, scored as by the plain runner; the seconds of a stack are shared evenly."""
         on_gpu = self.device.startswith("cuda")
-        name = f"{torch.cuda.get_device_name()}, convolutions in bfloat16" if on_gpu else ""
+        kind = str(self.stack.convolutions).removeprefix("torch.")
+        name = f"{torch.cuda.get_device_name()}, convolutions in {kind}" if on_gpu else ""
         return [
             self._result(i, config, name, self.seconds / len(self.configs))
             for i, config in enumerate(self.configs)
@@ -149,22 +150,23 @@ def run(
     device: str = "cuda",
     largest: int = 48,
     at_once: int = 9,
-    capture: bool = True,
     until: float = float("inf"),
     report: Callable[[list[Result]], None] = lambda results: None,
+    **options: Any,
 ) -> list[Result]:
     """Train all configs, `at_once` stacks at a time; `report` gets the results of each stack as it ends.
 
     Arguments:
         largest: runs in one stack.
         until: on the clock of `time.monotonic`; what has not ended by then is given up.
+        options: of `CrowdStack`: capture, convolutions, pixel_rows.
     """
     torch.set_float32_matmul_precision("high")
     parts = [g[i : i + largest] for g in group(configs) for i in range(0, len(g), largest)]
     found: list[Result] = []
     data = Data(root, device)
     for i in range(0, len(parts), at_once):
-        stacks = [CrowdRuns(p, data, capture=capture) for p in parts[i : i + at_once]]
+        stacks = [CrowdRuns(p, data, **options) for p in parts[i : i + at_once]]
         for done in _together(stacks, until):
             report(done)
             found += done
