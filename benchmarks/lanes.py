@@ -1,0 +1,111 @@
+"""Several runs on the streams of one GPU against one run alone: training steps per second of all together.
+
+    python benchmarks/lanes.py                             WRN-28-2, batch 128, 1, 4 and 8 lanes (target at 4: 1.7x)
+    python benchmarks/lanes.py --network resnet32
+
+Every lane trains on its own noisy copy of random images, with augmentation, momentum and a schedule, as the runs of
+a paper do. Counts of lanes are measured in turn, several rounds of each, and the median is taken. One line is
+appended to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where that is set).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from dubito import optim
+from dubito._random import generator
+from dubito.backbones import build
+from dubito.data import LabelledData
+from dubito.data.augment import augment
+from dubito.lanes import Lane
+from dubito.methods import parse
+from dubito.model import Model
+from dubito.papers.results import provenance
+
+HERE = Path(__file__).resolve().parents[1]
+EPOCHS, MILESTONES = 1_000, (160_000, 240_000)
+
+
+def lane(seed: int, network: str, images: int, batch: int, device: str) -> Iterator[None]:
+    """An endless run of cross-entropy."""
+    source = torch.Generator().manual_seed(seed)
+    inputs = torch.randint(0, 256, (images, 3, 32, 32), generator=source, dtype=torch.uint8)
+    data = LabelledData(inputs, torch.randint(0, 10, (images,), generator=source))
+    method, params = parse("ce")
+    stages = method.build(**params)
+    backbone = build(network, (3, 32, 32), generator=generator(seed, 0, "backbone"))
+    head = stages.head(backbone.out_features, 10, generator=generator(seed, 0, "head"))
+    made = Lane(
+        Model(backbone, head), stages, data, seed=seed, device=device, augment=partial(augment, pad=4)
+    )
+    return made.steps(
+        epochs=EPOCHS,
+        batch_size=batch,
+        optimizer=partial(optim.sgd, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4),
+        schedule=partial(optim.milestones, at=MILESTONES, factor=0.1),
+    )
+
+
+def rate(lanes: Sequence[Iterator[None]], steps: int, wait: Callable[[], None]) -> float:
+    """Steps per second of all lanes together, each of which makes `steps`."""
+    wait()
+    begun = time.perf_counter()
+    for _ in range(steps):
+        for each in lanes:
+            next(each)
+    wait()
+    return steps * len(lanes) / (time.perf_counter() - begun)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--network", default="wrn-28-2")
+    parser.add_argument("--counts", default="1,4,8", help="how many lanes, with commas")
+    parser.add_argument("--steps", type=int, default=200, help="of each lane in a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--gate", help="measure only once this file exists")
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
+    counts = [int(c) for c in options.counts.split(",")]
+    lanes = [lane(s, options.network, options.images, options.batch, device) for s in range(max(counts))]
+    rate(lanes, 8, wait)  # compiles and captures
+    print("ready", flush=True)
+    while options.gate and not os.path.exists(options.gate):
+        time.sleep(0.1)
+    found: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(options.rounds):
+        for count in counts:
+            found[count].append(rate(lanes[:count], options.steps, wait))
+    middle = {count: statistics.median(rates) for count, rates in found.items()}
+    commit, dirty = provenance()
+    line = {
+        "benchmark": "lanes", "network": options.network, "batch": options.batch,
+        "steps_per_second": {str(c): round(r, 1) for c, r in middle.items()},
+        "over_one": {str(c): round(r / middle[counts[0]], 3) for c, r in middle.items()},
+        "rounds": {str(c): [round(r, 1) for r in rates] for c, rates in found.items()},
+        "hardware": torch.cuda.get_device_name() if device == "cuda" else "CPU", "commit": commit, "dirty": dirty,
+    }  # fmt: skip
+    print(json.dumps(line))
+    out = Path(os.environ.get("OUT", HERE / "results" / "benchmarks"))
+    with (out / "lanes.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
