@@ -59,8 +59,10 @@ def sections(paper: str, results: Sequence[Result]) -> list[Section]:
         for size in sizes:
             for data in datasets:
                 ids = [i for i in wanted_ids(paper, item.id, size, data) if i in left]
-                if ids and (data is None or not shown.issuperset(ids)):
-                    configs, runs = wanted(paper, item.id, size, data), [left[i] for i in ids]
+                configs, runs = wanted(paper, item.id, size, data), [left[i] for i in ids]
+                # A figure of which only runs of a table exist is not worth a section of empty rows.
+                known = shown.issuperset(ids) and (data is not None or 2 * len(ids) < len(configs))
+                if ids and not known:
                     section = _section(paper, item, data, configs, runs, ())
                     # Runs shared with another item may lack what this one shows.
                     if any(e.ours for e in section.table.entries) or runs[0].config.item == item.id:

@@ -28,12 +28,14 @@ def open_cells(section: Section) -> Iterator[str]:
         "seed at the end of training, and in brackets its highest evaluated test accuracy with the epoch of it:"
     )
     yield ""
-    yield "| column | method | parameters | verdict | ours - paper | seed by seed |"
-    yield "|---|---|---|---|---:|---|"
+    several = len({e.metric.ours for e in section.table.entries}) > 1
+    yield f"| column | method |{' metric |' * several} parameters | verdict | ours - paper | seed by seed |"
+    yield f"|---|---|{'---|' * several}---|---|---:|---|"
     for e in doubtful:
         courses = [_course(r, e) for r in _runs(section, e)]
         yield (
-            f"| {column_words(section.item, e.column)} | {row_words(section.item, e.row)} | {parameters(e.params)} "
+            f"| {column_words(section.item, e.column)} | {row_words(section.item, e.row)} "
+            f"{f'| {e.metric.ours} ' * several}| {parameters(e.params)} "
             f"| {e.verdict} | {signed(e.difference, e.metric.digits)} | {'; '.join(courses)} |"
         )
     shared = list(_shared(section, doubtful))
