@@ -10,6 +10,7 @@ from pathlib import Path
 from .._files import kind_of
 from ..errors import DubitoError, nearest
 from ._cache import cache_folder
+from ._camvid import camvid_colours
 from ._cifar import cifar_binary, cifar_python
 from ._collections import clothing1m, imagenet
 from ._crowds import crowd_npz, labelme_folder
@@ -65,7 +66,10 @@ SETS = {
     "svhn": NamedSet((svhn_mat(),), ("train", "test", "extra"), _DIGITS, _SVHN),
     "svhn_crops": NamedSet((packed("svhn_crops"),), _TRAIN_TEST, _DIGITS, _SVHN),
     "camvid": NamedSet(
-        (packed("camvid", void=CAMVID_VOID), camvid_folders()), ("train", "val", "test"), CAMVID, _IMAGENET
+        (packed("camvid", void=CAMVID_VOID), camvid_folders(), camvid_colours()),
+        ("train", "val", "test"),
+        CAMVID,
+        _IMAGENET,
     ),
     "voc": NamedSet((voc(),), ("train", "val", "trainval", "train_aug", "test"), VOC, _IMAGENET),
     "cityscapes": NamedSet((cityscapes(),), ("train", "val", "test"), CITYSCAPES, _IMAGENET),
