@@ -100,7 +100,7 @@ def test_percentile_rule_folds_and_given_matrices() -> None:
     folded = compose.train_method("forward:folds=3", {}, small, data, **QUICK)
     assert not torch.equal(folded.extra["transition"], estimate.anchor_transition(p, 99.9))
     given = compose.train_method("forward", {"transition": TRUE_T}, small, data, **QUICK)
-    assert given.extra == {}
+    assert list(given.extra) == ["transition"]  # no stage before it, no error to report
     torch.testing.assert_close(given.model.channel.matrices(), TRUE_T)
     symmetric = compose.train_method("forward:alpha=0.3", {}, small, data, **QUICK)
     torch.testing.assert_close(symmetric.model.channel.matrices(), noise.resample(3, 0.3))

@@ -161,6 +161,9 @@ def test_what_a_fit_does_not_have_is_said(blobs: tuple[np.ndarray, np.ndarray]) 
         _ = fitted.label_quality_
     with pytest.raises(DubitoError, match="no transition matrix"):
         _ = fitted.transition_matrix_
+    given = NoisyLabelClassifier("backward:alpha=0.3", epochs=1).fit(*blobs)
+    K = len(given.classes_)
+    assert np.allclose(given.transition_matrix_, 0.7 * np.eye(K) + 0.3 / K)
 
 
 def test_refusals(blobs: tuple[np.ndarray, np.ndarray]) -> None:

@@ -25,7 +25,7 @@ from .data import LabelledData
 from .errors import DubitoError
 from .estimate import anchor_transition, out_of_fold
 from .evaluate import evaluate, predict
-from .methods import METHODS, Method, Stages, parse
+from .methods import METHODS, Method, Stages, _matrix, parse
 from .metrics import confusion_error
 from .model import Model
 from .procedures import Teacher
@@ -62,8 +62,9 @@ def train_method(
         options: for every stage, as `fit` takes them. With ``out=`` the first stage has the folder ``out-first``.
 
     Returns:
-        the run of the last stage. `run.extra` holds ``first``, the run before it, and for an estimated matrix
-        ``transition``, with ``transition_error`` (`metrics.confusion_error`) where clean labels are known.
+        the run of the last stage. `run.extra` holds ``first``, the run before it, and for a correction its matrix,
+        ``transition``; with ``transition_error`` (`metrics.confusion_error`) if that is estimated and clean labels
+        are known.
 
     Reference:
         lukasik2020 table 5, table 7
@@ -259,7 +260,10 @@ def _first_stage(
     """What a method needs from the stage before it: (parameters for it, what to report)."""
     if common.get("out") is not None:
         common = {**common, "out": f"{common['out']}-first"}
-    if method.needs == "transition" and params.get("transition") is None and params.get("alpha") is None:
+    given = {name: params.get(name) for name in ("transition", "alpha")}
+    if method.needs == "transition" and any(value is not None for value in given.values()):
+        return {}, {"transition": _matrix(common["num_classes"], **given)}
+    if method.needs == "transition":
         names = ("percentile", "at", "folds")
         chosen = {k: v for k, v in {**method.defaults, **params}.items() if k in names}
         if chosen.get("folds"):

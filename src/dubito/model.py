@@ -61,6 +61,10 @@ class Model(nn.Module):
         self.backbone, self.head, self.channel = backbone, head, channel
         self.temperature, self.integration, self.samples, self.link = temperature, integration, samples, link
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without a compiled `latent` (`fit(compile=True)`), which in a copy would read the weights of this one."""
+        return {name: value for name, value in vars(self).items() if name != "latent"}
+
     @property
     def num_classes(self) -> int:
         """K, the number of real classes."""

@@ -171,7 +171,8 @@ class LARS(torch.optim.Optimizer):
     """Momentum SGD whose step is scaled per tensor by trust |w| / (|g| + wd |w|).
 
     Arguments:
-        trust: the trust coefficient; tensors with zero norm, and groups without weight decay, use the plain rate.
+        trust: the trust coefficient. Tensors with zero norm use the plain rate, and so do vectors (biases, scales
+            of normalisation) unless they decay.
 
     Reference:
         lukasik2020 sec. B.2
@@ -189,7 +190,7 @@ class LARS(torch.optim.Optimizer):
                 if p.grad is None:
                     continue
                 update = p.grad + group["weight_decay"] * p
-                if group["weight_decay"] > 0:
+                if p.dim() > 1 or group["weight_decay"] > 0:
                     ratio = group["trust"] * p.norm() / (p.grad.norm() + group["weight_decay"] * p.norm())
                     usable = (p.norm() > 0) & (p.grad.norm() > 0)
                     update = update * torch.where(usable, ratio, 1.0)

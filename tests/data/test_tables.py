@@ -163,6 +163,21 @@ def test_paths_stay_inside_the_image_folder(tmp_path, cell):
         read_table(path, image="file", size=4)
 
 
+def test_a_refused_true_label_of_a_crowd_is_named_by_its_line(tmp_path):
+    rows = "i,w,label,gold\n1,a,x,x\n1,b,y,x\n1,c,y,x\n2,b,y,neither\n"
+    with pytest.raises(
+        DubitoError, match=r"not one of the classes at .*line 5, column 'gold': got 'neither'"
+    ):
+        read_table(write(tmp_path / "t.csv", rows), item="i", annotator="w", clean="gold", classes=["x", "y"])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf8", "utf-16-le", "utf-16-be", "utf-32-le"])
+def test_a_mark_before_an_encoding_that_was_named(tmp_path, encoding):
+    path = write(tmp_path / "t.csv", '\ufeff"label",x\n007,1\nNA,2\n'.encode(encoding))
+    data = read_table(path, features=["x"], encoding=encoding)
+    assert (data.classes, data.labels.tolist()) == (("007", "NA"), [0, 1])
+
+
 def test_other_refusals(tmp_path):
     with pytest.raises(DubitoError, match="no such file"):
         read_table(tmp_path / "gone.csv", features=["x"])

@@ -14,9 +14,11 @@ from small import difference, naive, network, pixels, problem
 from torch import Tensor, nn
 
 from dubito import losses, optim, targets
+from dubito._context import compiled
 from dubito.data import LabelledData
 from dubito.errors import DubitoError
 from dubito.evaluate import evaluate
+from dubito.procedures import Plain, Pruning
 from dubito.train import fit
 
 adam = partial(torch.optim.Adam, lr=1e-3, eps=1e-7)
@@ -270,3 +272,24 @@ def test_a_foreign_loss() -> None:
 def test_lambdas_are_refused_with_a_folder(tmp_path: Any) -> None:
     with pytest.raises(DubitoError, match="only importable functions"):
         fit(network(), problem(), schedule=lambda s, n: 1.0, epochs=1, out=tmp_path / "run")
+
+
+def test_a_copy_of_a_compiled_model_reads_its_own_weights() -> None:
+    """Pruning judges by a copy with the best weights so far, in evaluation mode."""
+    model, x = network(dropout=0.5), problem(8).inputs
+    with compiled(Plain(model), "eager"):
+        twin = copy.deepcopy(model).eval()
+        with torch.no_grad():
+            for p in twin.parameters():
+                p.zero_()
+        assert torch.allclose(twin(x).exp(), torch.tensor(1 / 3))
+    options: dict[str, Any] = {"loss": losses.gce, "procedure": partial(Pruning, k=0.4, start=1, every=1)}
+    options |= {
+        "epochs": 6,
+        "batch_size": 8,
+        "optimizer": partial(optim.adam, lr=0.3),
+        "valid": problem(30, seed=5),
+    }
+    runs = [fit(network(dropout=0.5), problem(64), compile=c, **options) for c in (False, "eager")]
+    assert runs[0].best_epoch != 6
+    assert torch.equal(runs[0].procedure.kept, runs[1].procedure.kept)  # type: ignore[arg-type]

@@ -44,6 +44,18 @@ def test_lars_is_its_definition() -> None:
         assert torch.allclose(p.double(), naive[name], rtol=1e-5, atol=1e-6), name
 
 
+def test_lars_adapts_without_weight_decay() -> None:
+    model = network()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    opt = optim.lars(model.named_parameters(), lr=2.0, momentum=0.0, weight_decay=0.0, trust=0.01)
+    gradients(model, 0)
+    opt.step()
+    for name, p in model.named_parameters():
+        assert p.grad is not None
+        rate = 2.0 * (0.01 * before[name].norm() / p.grad.norm() if p.dim() > 1 else 1.0)
+        assert torch.allclose(p, before[name] - rate * p.grad, atol=1e-6), name
+
+
 @pytest.mark.parametrize("make", [optim.adam, optim.sgd])
 def test_decay_of_all_or_of_matrices(make: object) -> None:
     model = network()

@@ -128,7 +128,10 @@ def _encoding(path: Path) -> str:
 
 
 def _lines(f: IO[str], path: Path) -> Iterator[str]:
-    """Lines of bounded length, so that a file without line ends is not read into memory."""
+    """Lines of bounded length, so that a file without line ends is not read into memory.
+
+    A byte order mark that the named encoding leaves in the text is no part of the first column's name.
+    """
     number = 0
     while line := f.readline(_LINE):
         number += 1
@@ -136,7 +139,7 @@ def _lines(f: IO[str], path: Path) -> Iterator[str]:
             raise DubitoError(
                 "line too long", where=f"{path}, line {number}", expected=f"under {_LINE} letters"
             )
-        yield line
+        yield line.removeprefix("\ufeff") if number == 1 else line
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Chunk]:

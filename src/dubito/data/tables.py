@@ -142,7 +142,7 @@ def _crowd(
         workers.extend(chunk.cells[annotator], partial(chunk.where, column=annotator))
         given.extend(chunk.cells[label], partial(chunk.where, column=label))
         if clean is not None:
-            true.extend((chunk.cells[clean][row] for row in first), partial(chunk.where, column=clean))
+            true.extend((chunk.cells[clean][row] for row in first), partial(_where, chunk, first, clean))
     who, annotators = workers.finish()
     what, names = given.finish()
     return LabelledData(
@@ -155,6 +155,11 @@ def _crowd(
         annotators=annotators,
         name=name,
     )
+
+
+def _where(chunk: Chunk, rows: Sequence[int], column: str, i: int) -> str:
+    """The place of the i-th of some rows of a chunk."""
+    return chunk.where(rows[i], column)
 
 
 class _Inputs:
