@@ -74,10 +74,11 @@ def links(out: Path, device: str, rows: int, classes: int, turns: int) -> None:
         def there_and_back(make: Callable[[], Tensor], ends: Any = (mean, scale), w: Tensor = weight) -> Any:
             return torch.autograd.grad((make() * w).sum(), ends)
 
-        found = _alternated(
-            {name: partial(there_and_back, make) for name, make in makers.items()}, device, turns
-        )
+        works = {name: partial(there_and_back, make) for name, make in makers.items()}
+        found = _alternated(works, device, turns)
         line = {"what": "link", "rows": rows, "classes": classes, "tau": tau, "milliseconds": found}
+        if device == "cuda":
+            line["gigabytes"] = {name: _peak(work) for name, work in works.items()}
         line["samples_over_exact"] = found["samples 1000"] / found["exact"]
         append(out, {**line, **stamp(device)})
 

@@ -32,6 +32,9 @@ def _link(line: dict[str, Any]) -> str:
     ratios = ", ".join(
         f"samples / {name} {took['samples 1000'] / took[name]:.1f}x" for name in ("exact", "qmc 256")
     )
+    if "gigabytes" in line:
+        peaks = (f"{name} {line['gigabytes'][name]:.2f}" for name in ("exact", "samples 1000"))
+        ratios += f"; GB {', '.join(peaks)}"
     return f"| link, τ = {line['tau']:g} | {line['rows']:,} x {line['classes']} | {listed}: {ratios} |"
 
 
