@@ -205,19 +205,24 @@ def _read(text: str, old: Any, key: str) -> Any:
     return text
 
 
+LIGHT = ("linear", "mlp", "lenet5", "cnn4")  # networks that can see more in a smoke run
+
+
 def smoke(config: Config) -> Config:
     """The same run with little data, few epochs and a batch of 32; everything else is untouched."""
     rounds = int(config.param("rounds", 0) or 0)  # of EM: each needs something to do
+    most = 64 if config.network in LIGHT else 16
+    pool = 256 if config.balanced else most  # in which every class must occur; an epoch draws from it
     return dataclasses.replace(
         config,
         size="smoke",
-        train=min(config.train or 64, 64),
-        validation=min(config.validation, 32),
-        test=min(config.test or 64, 64),
-        balanced=min(config.balanced, 3),
+        train=min(config.train or pool, pool),
+        validation=min(config.validation, most // 2),
+        test=min(config.test or most, most),
+        balanced=min(config.balanced, 1),
         batch=min(config.batch, 32),
         epochs=min(config.epochs, max(2, rounds)),
-        steps=min(config.steps, max(4, rounds)),
+        steps=min(config.steps, max(3, rounds)),
     )
 
 

@@ -131,6 +131,8 @@ def _features(config: Config, model: Model, parts: Parts) -> Analysis:
             continue
         rows = [(parts.train.labels == c).nonzero().flatten()[:PER_CLASS] for c in classes]
         chosen = torch.cat(rows)
+        if not len(chosen):  # in a handful of examples no class need occur
+            continue
         part = parts.train.subset(chosen)
         h = _outputs(part, model.backbone)
         basis = plane(layer.weight.detach()[list(classes)])

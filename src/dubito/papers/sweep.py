@@ -19,6 +19,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,8 @@ class Report:
 
 def describe(config: Config) -> str:
     """A run in a few words, with the name of its folder."""
-    place = [
-        config.data,
-        config.labels,
-        config.noise if config.rate == 0 else f"{config.noise} {config.rate:g}",
-    ]
+    noise = config.noise if config.rate == 0 else f"{config.noise} {config.rate:g}"
+    place = [config.data, config.labels, noise]
     params = [f"{k}={v}" for k, v in config.params]
     words = [config.method, *params, *filter(None, place), f"seed {config.seed}"]
     return f"{run_id(config)[:16]} ({', '.join(map(str, words))})"
@@ -128,7 +126,7 @@ def report(configs: Sequence[Config], out: str | os.PathLike[str]) -> Report:
     folder = Path(out)
     finished = tuple(c for c in configs if path_of(folder, c).is_file())
     failures = (_failure(c, folder) for c in configs if not path_of(folder, c).is_file())
-    return Report(finished, tuple(f for f, _ in filter(None, failures)))
+    return Report(finished, tuple(filter(None, failures)))
 
 
 class _Driver:
@@ -138,7 +136,9 @@ class _Driver:
         self.configs, self.out = configs, out
         self.sweep = uuid.uuid4().hex
         self.task = (run, options)
-        self.context = multiprocessing.get_context("spawn")
+        # Workers are forked from a server that has loaded torch once; each would take seconds to load it by itself.
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["dubito.papers.runner"])
         self.processes: list[Any] = []
         self.open = [(path_of(out, c), _folder(c, out)) for c in configs]  # names of runs are made once
 
@@ -147,7 +147,7 @@ class _Driver:
         before, due = None, 0.0
         self.processes = [self._start(workers) for _ in range(workers)]
         while self.processes:
-            time.sleep(POLL)
+            connection.wait([p.sentinel for p in self.processes], timeout=POLL)  # or one of them ends
             for process in [p for p in self.processes if not p.is_alive()]:
                 self.processes.remove(process)
                 if process.exitcode != 0 and self._bury(process.pid, process.exitcode):
@@ -166,8 +166,9 @@ class _Driver:
             process.join()
 
     def _start(self, workers: int) -> Any:
-        arguments = ([c.to_json() for c in self.configs], str(self.out), self.sweep, workers, *self.task)
-        process = self.context.Process(target=work, args=arguments, daemon=True)
+        listed = [c.to_json() for c in self.configs]
+        arguments = (dict(os.environ), listed, str(self.out), self.sweep, workers, *self.task)
+        process = self.context.Process(target=_forked, args=arguments, daemon=True)
         process.start()
         return process
 
@@ -190,6 +191,13 @@ class _Driver:
         self.open = [(result, folder) for result, folder in self.open if not result.is_file()]
         failed = sum(_read(folder / FAILURE).get("sweep") == self.sweep for _, folder in self.open)
         return len(self.configs) - len(self.open), failed, len(self.configs)
+
+
+def _forked(environment: dict[str, str], *arguments: Any) -> None:
+    """A worker with the environment of its driver, which may be newer than that of the server."""
+    os.environ.clear()
+    os.environ.update(environment)
+    work(*arguments)
 
 
 def work(
@@ -257,18 +265,16 @@ def _attempt(config: Config, out: Path, sweep_id: str, run: Runner, options: dic
 def _cause(error: Exception) -> dict[str, str]:
     """Running out of memory, on the host or the GPU, is told apart from other exceptions."""
     memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    lines = str(error).splitlines()
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    text = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
     return {"kind": OUT_OF_MEMORY if memory else CRASHED, "cause": text, "trace": traceback.format_exc()}
 
 
-def _failure(config: Config, out: Path) -> tuple[Failure, str] | None:
-    """The failure on record and the sweep that it belongs to."""
+def _failure(config: Config, out: Path) -> Failure | None:
+    """The failure on record."""
     found = _read(_folder(config, out) / FAILURE)
     if not found:
         return None
-    texts = {key: str(found.get(key, "")) for key in ("kind", "cause", "trace")}
-    return Failure(config, **texts), str(found.get("sweep"))
+    return Failure(config, *(str(found.get(key, "")) for key in ("kind", "cause", "trace")))
 
 
 def _folder(config: Config, out: Path) -> Path:
