@@ -13,22 +13,28 @@ from . import targets
 from ._method import Stages
 from ._random import bits, key
 from ._tensors import as_weights
-from .heads import LowRank
+from .heads import Latent, LowRank
 from .model import Model, example_losses
 
 Noise = dict[str, Tensor]
 
 
 class Step(nn.Module):
-    """Mean loss of a batch as a function of inputs, labels and noise; log-probabilities without labels."""
+    """Mean loss of a batch as a function of inputs, labels and noise; log-probabilities without labels.
 
-    def __init__(self, model: Model, stages: Stages) -> None:
+    Arguments:
+        latent: in place of the model's own, if that is to be computed in another way.
+    """
+
+    def __init__(
+        self, model: Model, stages: Stages, latent: Callable[[Tensor], Latent] | None = None
+    ) -> None:
         super().__init__()
-        self.model, self.stages = model, stages
+        self.model, self.stages, self.latent = model, stages, latent
 
     def forward(self, x: Tensor, y: Tensor | None, noise: Noise) -> Tensor:
         """Mean over the batch of the loss, or ``(B, K)``."""
-        latent = self.model.latent(x)
+        latent = (self.latent or self.model.latent)(x)
         sampled = (noise["latent"], noise.get("factor")) if "latent" in noise else None
         if y is None:
             return self.model.log_probs(latent, noise=sampled)

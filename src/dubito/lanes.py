@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ._method import Stages
 from ._replay import Step, captured, draw, is_label_noise, stream_batches
 from .data import LabelledData
 from .errors import DubitoError
+from .heads import Latent
 from .model import Model
 from .procedures import Plain
 
@@ -34,7 +35,7 @@ class Lane:
         stages: the method's stages; its procedure must be `Plain`.
         data: training examples; moved to `device`.
         augment: as in `train.fit`.
-        half: bfloat16 autocast and channels-last memory, on a GPU only.
+        half: bfloat16 autocast and channels-last memory for the backbone, on a GPU only.
         compile: fuse the backbone's kernels with torch.compile, on a GPU only.
     """
 
@@ -66,7 +67,7 @@ class Lane:
         self.key = torch.tensor(
             seed, device=device
         )  # a tensor, so that lanes of other seeds share compiled kernels
-        self.step = Step(self.model, self._tabulated(stages))
+        self.step = Step(self.model, self._tabulated(stages), self._latent)
         self.epoch = 0
         self.memory: dict[str, Any] = {"notes": {}}  # JSON that travels with the checkpoint
 
@@ -151,10 +152,10 @@ class Lane:
         """log p of the true class for every example, ``(N, K)``, in evaluation mode."""
         self.model.eval()
         found = []
-        with self.context(), self._precision():
+        with self.context():
             for start in range(0, len(data), batch_size):
                 rows = torch.arange(start, min(start + batch_size, len(data)), device=self.data.device)
-                x = self._layout(data.batch(rows))
+                x = data.batch(rows)
                 noise = draw(self.model, self.stages, len(rows), x.device) if self.on_gpu else {}
                 found.append(self.step(x, None, noise).float())
         return torch.cat(found)
@@ -165,8 +166,7 @@ class Lane:
         if self.augment is not None:
             x = self.augment(x, seed=self.key, epoch=epoch, index=positions)
         noise = draw(self.model, self.stages, len(positions), x.device)
-        with self._precision():
-            loss = self.step(self._layout(x), self.data.labels[positions], noise)
+        loss = self.step(x, self.data.labels[positions], noise)
         opt.zero_grad(set_to_none=True)
         loss.backward()
         opt.step()
@@ -188,12 +188,16 @@ class Lane:
             options = {name: True for name in ("fused", "capturable") if name in takes}
         return make(self.model.named_parameters(), **options)  # type: ignore[no-any-return]
 
-    def _precision(self) -> Any:
+    def _latent(self, x: Tensor) -> Latent:
+        """The backbone in half precision, where that is wanted; the head, the loss and the scores in float32."""
+        if not self.half:
+            return self.model.latent(x)
         # Without the cache: a cast made during capture would be reused outside of it.
-        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if self.half else nullcontext()
-
-    def _layout(self, x: Tensor) -> Tensor:
-        return x.contiguous(memory_format=torch.channels_last) if self.half and x.dim() == 4 else x
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            features = self.model.backbone(
+                x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+            )
+        return self.model.head(features.float())  # type: ignore[no-any-return]
 
 
 class _Plan:

@@ -96,7 +96,7 @@ class LaneRun:
 
     def result(self) -> Result:
         """What a finished run left."""
-        name = f"{torch.cuda.get_device_name()}, bfloat16 autocast" if self.device == "cuda" else ""
+        name = f"{torch.cuda.get_device_name()}, bfloat16 backbone" if self.device == "cuda" else ""
         history = {**self.notes["history"], "every": EVERY, **self.found}
         if self.config.selection == "best":
             history |= {"every": 1, "best_epoch": self.best_epoch}
