@@ -82,7 +82,9 @@ def test_the_maps_of_each_class_at_every_temperature_that_was_tried(folders, tmp
     job = FitJob(folders / "photos", tmp_path / "run", masks=folders / "masks", epochs=2, device="cpu")
     command.fit(job, silent)
     page = (tmp_path / "run/report.html").read_text()
-    for tau in ("0.05", "1"):
+    method = json.loads((tmp_path / "run/metrics.json").read_text())["method"]
+    for name in ("het:temperature=0.05", "het:temperature=1.0"):
+        tau = f"{float(name.rpartition('=')[2]):g}" + ("" if name == method else ", short trial")
         assert (
             page.count(f"τ = {tau}. Image, mask as drawn, prediction, standard deviation of") == 2
         )  # alt, caption
@@ -96,7 +98,7 @@ def test_the_maps_of_each_class_at_every_temperature_that_was_tried(folders, tmp
         "image": np.zeros((16, 20, 3), np.uint8),
         "given": data.labels[0].long(),
     }
-    (found,) = class_maps.class_maps(class_maps.noisy({"a": network}), data, [example])
+    (found,) = class_maps.class_maps(class_maps.noisy({"a": network}, "a"), data, [example])
     x = data.batch(torch.tensor([0]))
     variance = pictures.variance_maps(network, x, samples=256)[0]
     assert found.title == "τ = 0.05"

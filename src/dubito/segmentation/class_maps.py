@@ -30,10 +30,14 @@ class ClassMaps(NamedTuple):
     deviations: Mapping[int, Array]
 
 
-def noisy(models: Mapping[str, Any]) -> dict[str, SegmentationModel]:
-    """The models that have a variance, by their temperature, lowest first."""
-    found = {float(m.tau): m for m in models.values() if getattr(m.head, "noisy", False)}
-    return {f"τ = {tau:g}": found[tau] for tau in sorted(found)}
+def noisy(models: Mapping[str, Any], chosen: str) -> dict[str, SegmentationModel]:
+    """Models that have a variance, by their temperature, lowest first; all but the chosen one were just tried."""
+    found = {
+        float(m.tau): (m, "" if name == chosen else ", short trial")
+        for name, m in models.items()
+        if getattr(m.head, "noisy", False)
+    }
+    return {f"τ = {tau:g}{found[tau][1]}": found[tau][0] for tau in sorted(found)}
 
 
 @torch.no_grad()

@@ -60,7 +60,7 @@ def write(
     chosen = _best_and_worst(examples)
     _grid(job.out / "examples.png", chosen, setting.classes)
     shown = [_picture(e, setting.classes) for e in chosen]
-    maps = class_maps.class_maps(class_maps.noisy(models), data, class_maps.ends(chosen))
+    maps = class_maps.class_maps(class_maps.noisy(models, method), data, class_maps.ends(chosen))
     if maps:
         class_maps.write_grid(job.out / "classes.png", maps, setting.classes)
         shown += class_maps.page_pictures(maps, setting.classes)
