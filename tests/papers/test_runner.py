@@ -143,6 +143,14 @@ def test_stacked_runs_equal_plain_ones(method, tiny_data):
 
 
 @pytest.mark.paper("collier2020 fig. 1")
+def test_half_precision_is_another_run_of_the_same_config(tiny_data):
+    """Trained in bfloat16 the weights round differently; the scores stay close."""
+    config = tiny(next(c for c in items("englesson2023")["table1-mnist"].make("smoke", None, None)))
+    full, half = (run(config, root=tiny_data, device="cpu", half=h) for h in (False, True))
+    ours, theirs = full.metrics["test_log_likelihood"], half.metrics["test_log_likelihood"]
+    assert ours != theirs and ours == pytest.approx(theirs, rel=0.05)
+
+
 def test_samples_differ_between_training_and_prediction():
     config = first("collier2020", "figure1", "mnist", method="het-tau", samples=1)
     model = prepare.model(config, (1, 28, 28), 10)

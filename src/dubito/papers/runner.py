@@ -49,7 +49,12 @@ class Trained(NamedTuple):
 
 
 def run(
-    config: Config, *, root: Path_ | None = None, out: Path_ | None = None, device: str = "auto"
+    config: Config,
+    *,
+    root: Path_ | None = None,
+    out: Path_ | None = None,
+    device: str = "auto",
+    half: bool = False,
 ) -> Result:
     """Train and score one config.
 
@@ -57,12 +62,13 @@ def run(
         root: a folder of data to look into first, as in `dubito.data.load`.
         out: where results and checkpoints go; None keeps nothing. One process at a time works on a run.
         device: "auto", "cpu" or "cuda".
+        half: train in bfloat16 where torch deems it safe; the result's hardware says so.
 
     Returns:
         the result, read back if the run is finished.
     """
     if out is None:
-        return _result(config, trained(config, root=root, device=device), device)
+        return _result(config, trained(config, root=root, device=device, half=half), device, half)
     if (done := load(config, out)) is not None:
         return done
     folder = folder_of(config, out)
@@ -71,7 +77,8 @@ def run(
     try:
         if (done := load(config, out)) is not None:
             return done
-        result = _result(config, trained(config, root=root, out=folder, device=device), device)
+        state = trained(config, root=root, out=folder, device=device, half=half)
+        result = _result(config, state, device, half)
         write_result(result, Path(out))
         clean(folder)
         return result
@@ -99,7 +106,12 @@ def clean(folder: Path) -> None:
 
 
 def trained(
-    config: Config, *, root: Path_ | None = None, out: Path | None = None, device: str = "auto"
+    config: Config,
+    *,
+    root: Path_ | None = None,
+    out: Path | None = None,
+    device: str = "auto",
+    half: bool = False,
 ) -> Trained:
     """Data, first stage and training of one config; `out` is the run's own folder."""
     where = _device(device)
@@ -114,7 +126,7 @@ def trained(
         procedure = Pixels
     if "curves" in config.record and procedure is Plain and config.epochs:
         procedure = partial(WithCurves, epochs=config.epochs)
-    done = _fit(config, parts, given, out and out / "fit", device, procedure=procedure)
+    done = _fit(config, parts, given, out and out / "fit", device, procedure=procedure, amp=half)
     parts = parts._replace(train=prepare.still(config, parts.train))
     if isinstance(done.procedure, WithCurves):
         found = {**found, "curves": done.procedure.finished(parts.train)}
@@ -130,6 +142,7 @@ def _fit(
     *,
     procedure: Callable[..., Plain] = Plain,
     role: str = "",
+    amp: bool = False,
 ) -> Run:
     shape = tuple(parts.train.batch(torch.zeros(1, dtype=torch.int64, device=parts.train.device)).shape[1:])
     people = len(parts.train.annotators) if parts.train.crowd is not None else None
@@ -154,6 +167,7 @@ def _fit(
         augment=prepare.augmentation(config),
         select=config.selection,
         patience=config.patience or None,
+        amp=amp,
         seed=config.seed,
         device=device,
         out=out,
@@ -250,12 +264,13 @@ def _taught(config: Config, parts: Parts, out: Path | None, device: str) -> Stag
     return Stage({}, {"teacher_test_accuracy": scored["test_accuracy"]}, procedure)
 
 
-def _result(config: Config, done: Trained, device: str) -> Result:
+def _result(config: Config, done: Trained, device: str, half: bool = False) -> Result:
     started = time.monotonic()
     numbers = records.scored(config, done.model, done.parts)
     analyses, more = records.analysed(config, done.model, done.parts, done.run.procedure)
     history = {**_course(done.run), **done.found, **analyses}
     name = torch.cuda.get_device_name() if _device(device).type == "cuda" else ""
+    name += ", bfloat16 autocast" if name and half else ""
     seconds = done.run.seconds + time.monotonic() - started
     return finished(config, {**numbers, **more}, seconds, history=history, hardware=name)
 
