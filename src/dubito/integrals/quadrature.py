@@ -12,6 +12,7 @@ from torch import Tensor
 from .._tensors import at_least_float32
 from . import fused
 from .likelihood import Answer, integrate, laplace_nodes, tanh_sinh_nodes
+from .rapid import rapid
 from .rows import make_rows
 from .scan import scan_support
 from .search import find_support
@@ -130,6 +131,8 @@ def spread_points(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tens
 
 def _quick(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
     """The quick rule, a cache-sized part at a time; rows that just miss get a second, closer look."""
+    if mean.dtype == torch.float32 and mean.device.type == "cpu":
+        return rapid(mean, scale, temperature, target, tol)
     nodes = quick_nodes(mean.dtype)
     size = max(1, _elements(mean) // (mean.shape[-1] * nodes))
     drop = min(38.0, (1 if mean.dtype == torch.float32 else 4) - math.log(tol))

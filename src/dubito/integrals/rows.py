@@ -45,7 +45,7 @@ def _places(mean: Tensor, target: Tensor) -> Tensor:
 
 
 def log_slope_and_ratio(
-    x: Tensor, m: Tensor, m_x: Tensor, m_v: Tensor, cos: Tensor, sin: Tensor, turn: Tensor
+    x: Tensor, m: Tensor, m_x: Tensor, m_v: Tensor, cos: Tensor, sin: Tensor, turn: Tensor | float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """log of d log F / dx, (dM/dv) / (dM/dx), and where the table is not good enough for them on the right.
 

@@ -8,6 +8,7 @@ Nothing is promised: rows with a poor support miss their tolerance and are searc
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,43 +23,67 @@ _ROOM = 1.06  # the ends are aimed at so much beyond the root of the drop
 
 def scan_support(rows: Rows, drop: float) -> Support:
     """Mode and ends of every row, at least `drop` nats below the mode where all went well."""
-    t = _points(*_range(rows, drop))
-    value, slope = rough_value_and_slope(rows, t)
+    own = rows.of_target(rows.width.unsqueeze(-1))
+    gumbel, normal = (own * rows.of_target(part.unsqueeze(-1)) for part in (rows.sin, rows.cos))
+    top = torch.add(rows.mean, rows.width, alpha=2.0).amax(-1, keepdim=True)
+    t = spaced(*search_range(own, gumbel / ROOT_C, normal, top, rows.mean.shape[-1], drop), _POINTS)
+    found = between(t, *rough_value_and_slope(rows, t), drop)
+    return _at(rows, found.mode, found.ends, math.sqrt(drop))
+
+
+class Found(NamedTuple):
+    """From a sweep: the mode and the peak (B, 1), where the ends may be (B, 2); and two places around each end,
+    of which the outer has lost enough, with the root of the drop and the slope there."""
+
+    mode: Tensor
+    peak: Tensor
+    ends: Tensor
+    inner: Tensor
+    outer: Tensor
+    root: Tensor
+    slope: Tensor
+
+
+def between(t: Tensor, value: Tensor, slope: Tensor, drop: float) -> Found:
+    """Read a sweep: t, the log-integrand and its slope (B, points)."""
     peak, best = value.max(-1, keepdim=True)
     first, last = _first_and_last(value > peak - drop)
-    mode = _mode(t, slope, best)
-    aim = _ROOM * math.sqrt(drop)
     root = (peak - value).sqrt()
     inner = torch.cat([first, last], -1)
-    outer = torch.cat([(first - 1).clamp(min=0), (last + 1).clamp(max=_POINTS - 1)], -1)
-    ends = _ends(t, root, slope.abs(), inner, outer, aim)
-    return _at(rows, mode, ends, math.sqrt(drop))
+    outer = torch.cat([(first - 1).clamp(min=0), (last + 1).clamp(max=t.shape[-1] - 1)], -1)
+    ends = _ends(t, root, slope.abs(), inner, outer, _ROOM * math.sqrt(drop))
+    near, far = t.gather(-1, inner), t.gather(-1, outer)
+    return Found(
+        _mode(t, slope, best), peak, ends, near, far, root.gather(-1, outer), slope.gather(-1, outer)
+    )
 
 
-def _range(rows: Rows, drop: float) -> tuple[Tensor, Tensor]:
-    """Between these two the integrand has its mode and drops by `drop` on both sides."""
-    own = rows.of_target(rows.width.unsqueeze(-1))
-    tau = own * rows.of_target(rows.sin.unsqueeze(-1)) / ROOT_C
-    sigma = own * rows.of_target(rows.cos.unsqueeze(-1))
-    top = torch.add(rows.mean, rows.width, alpha=2.0).amax(-1, keepdim=True).clamp(min=0.0)
-    high = top + tau * (math.log(rows.mean.shape[-1]) + drop) + math.sqrt(2.2 * drop) * sigma
-    return -math.sqrt(2.2 * drop) * own, high
+def search_range(
+    own: Tensor, tau: Tensor, sigma: Tensor, top: Tensor, classes: int, drop: float
+) -> tuple[Tensor, Tensor]:
+    """Between these two the integrand has its mode and drops by `drop` on both sides.
+
+    `own`, `tau`, `sigma`: width of the target, and its two parts; `top`: the highest mean plus twice a width.
+    """
+    far = math.sqrt(2.2 * drop)
+    return -far * own, top.clamp(min=0.0) + tau * (math.log(classes) + drop) + far * sigma
 
 
-def _points(low: Tensor, high: Tensor) -> Tensor:
-    steps = torch.linspace(0, 1, _POINTS, dtype=low.dtype, device=low.device)
-    return low + (high - low) * steps
+def spaced(low: Tensor, high: Tensor, points: int) -> Tensor:
+    """Equally spaced points, (B, points)."""
+    return low + (high - low) * torch.linspace(0, 1, points, dtype=low.dtype, device=low.device)
 
 
 def _first_and_last(inside: Tensor) -> tuple[Tensor, Tensor]:
     marks = inside.to(torch.uint8)
-    return marks.argmax(-1, keepdim=True), _POINTS - 1 - marks.flip(-1).argmax(-1, keepdim=True)
+    last = marks.shape[-1] - 1
+    return marks.argmax(-1, keepdim=True), last - marks.flip(-1).argmax(-1, keepdim=True)
 
 
 def _mode(t: Tensor, slope: Tensor, best: Tensor) -> Tensor:
     """Where the slope between the highest point and the next one uphill crosses zero."""
     here = slope.gather(-1, best)
-    ahead = (best + here.sign().long()).clamp(0, _POINTS - 1)
+    ahead = (best + here.sign().long()).clamp(0, t.shape[-1] - 1)
     there = slope.gather(-1, ahead)
     share = (here / (here - there)).nan_to_num(0.0).clamp(0.0, 1.0)
     start = t.gather(-1, best)

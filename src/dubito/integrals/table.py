@@ -58,7 +58,7 @@ def _samples() -> Tensor:
     alpha = angle[:, None] + reach[:, None] * points
     alpha[0] += reach[0]  # v is in [0, 2] here, in [-2, 0] in the last cell, in [-1, 1] in the others
     alpha[-1] -= reach[-1]
-    values = _sample(x, alpha.flatten())
+    values = sample(x, alpha.flatten())
     return values.reshape(len(centre), _POINTS, ANGLES, _POINTS).permute(2, 0, 1, 3).flatten(2)
 
 
@@ -67,13 +67,13 @@ def _coefficients(degree: int) -> Tensor:
     points, values = _chebyshev(_POINTS), _samples()
     u = points[:, None].expand(_POINTS, _POINTS).flatten()
     v = points[None].expand(_POINTS, _POINTS).flatten()
-    first, last = _fit(degree, u, v + 1, skip=(1, 2)), _fit(degree, u, v - 1, skip=(1, 3, 5))
-    inner = _fit(degree, u, v)
+    first, last = fit(degree, u, v + 1, skip=(1, 2)), fit(degree, u, v - 1, skip=(1, 3, 5))
+    inner = fit(degree, u, v)
     out = torch.cat([values[:1] @ first.T, values[1:-1] @ inner.T, values[-1:] @ last.T])
     return out.permute(2, 1, 0).contiguous()
 
 
-def _fit(degree: int, u: Tensor, v: Tensor, skip: tuple[int, ...] = ()) -> Tensor:
+def fit(degree: int, u: Tensor, v: Tensor, skip: tuple[int, ...] = ()) -> Tensor:
     """The matrix that takes values at (u, v) to least-squares coefficients of u^i v^j, none for j in `skip`."""
     columns = torch.stack([u**i * v**j * (j not in skip) for i, j in powers(degree)], 1)
     inverse: Tensor = torch.linalg.pinv(columns)
@@ -116,27 +116,38 @@ def _angle_cells() -> tuple[Tensor, Tensor]:
     return centre, half
 
 
-def _sample(x: Tensor, alpha: Tensor) -> Tensor:
+def sample(x: Tensor, alpha: Tensor) -> Tensor:
     """M at every pair, (len(x), len(alpha)): exact on few points, interpolated (to 1e-11) on the others."""
-    edges = _x_edges()[::_CELLS_PER_PANEL]
-    x_panels = torch.cat([edges, _x_edges()[-1:]]).unique()
-    from_x, to_x = _panels(x_panels, x)
-    from_alpha, to_alpha = _panels(torch.tensor(_PANELS, dtype=x.dtype), alpha)
-    exact = log_minus_log_cdf(
-        from_x.repeat_interleave(len(from_alpha)), from_alpha.repeat(len(from_x))
-    ).reshape(len(from_x), len(from_alpha))
-    return to_x @ exact @ to_alpha.T
+    x_panels, angle_panels, exact = _exact()
+    return _through(x_panels, x) @ exact @ _through(angle_panels, alpha).T
 
 
-def _panels(edges: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-    """Chebyshev nodes of all panels, and the matrix that interpolates from them to the points `at`."""
+@lru_cache(maxsize=1)
+def _exact() -> tuple[Tensor, Tensor, Tensor]:
+    """Edges of the panels in x and in alpha, and M at the nodes of all of them."""
+    edges = _x_edges()
+    x_panels = torch.cat([edges[::_CELLS_PER_PANEL], edges[-1:]]).unique()
+    angle_panels = torch.tensor(_PANELS, dtype=edges.dtype)
+    x, alpha = _nodes(x_panels), _nodes(angle_panels)
+    exact = log_minus_log_cdf(x.repeat_interleave(len(alpha)), alpha.repeat(len(x)))
+    return x_panels, angle_panels, exact.reshape(len(x), len(alpha))
+
+
+def _nodes(edges: Tensor) -> Tensor:
+    """Chebyshev nodes of all panels."""
+    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    return (middle[:, None] + half[:, None] * _chebyshev(_PER_PANEL)).flatten()
+
+
+def _through(edges: Tensor, at: Tensor) -> Tensor:
+    """The matrix that interpolates from the nodes of all panels to the points `at`."""
     nodes = _chebyshev(_PER_PANEL)
     middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
     matrix = torch.zeros(len(at), len(middle), _PER_PANEL, dtype=at.dtype)
     panel = (torch.searchsorted(edges, at, right=True) - 1).clamp(0, len(middle) - 1)
     rows = torch.arange(len(at))
     matrix[rows, panel] = _barycentric(nodes, (at - middle[panel]) / half[panel])
-    return (middle[:, None] + half[:, None] * nodes).flatten(), matrix.flatten(1)
+    return matrix.flatten(1)
 
 
 def _barycentric(nodes: Tensor, at: Tensor) -> Tensor:
