@@ -14,6 +14,8 @@ import argparse
 import json
 import os
 from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from multiprocessing import Pool
 from pathlib import Path
@@ -33,7 +35,7 @@ EACH = (2, 3, 5, 10)
 SIZES = ((400, 20), (1000, 60), (300, 60))
 
 
-def _one(job: tuple[str, int, int, tuple[int, int], int]) -> list[dict[str, Any]]:
+def _one(methods: Sequence[str], job: tuple[str, int, int, tuple[int, int], int]) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     family, K, each, (items, R), seed = job
     rng = np.random.default_rng([seed, K, each, items, FAMILIES.index(family)])
@@ -45,7 +47,7 @@ def _one(job: tuple[str, int, int, tuple[int, int], int]) -> list[dict[str, Any]
     item = np.repeat(np.arange(items), each)
     crowd = CrowdLabels(item, who.ravel(), given.ravel(), classes=K, item_ids=items, annotator_ids=R)
     skill, lines = A.diagonal(axis1=1, axis2=2).mean(1), []
-    for method in METHODS:
+    for method in methods:
         result = aggregate(crowd, method)
         low, high = result.skill_intervals().numpy().T
         cells = result.confusion_intervals().numpy()
@@ -91,14 +93,20 @@ def main() -> None:
     )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument(
+        "--first", type=int, default=0, help="the first seed; 200 on were never used to choose"
+    )
+    parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--few", action="store_true", help="every 29th crowd")
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     if not options.summary:
         OUT.parent.mkdir(parents=True, exist_ok=True)
-        every = product(FAMILIES, (2, 4), EACH, SIZES, range(options.seeds))
+        every = product(FAMILIES, (2, 4), EACH, SIZES, range(options.first, options.first + options.seeds))
         with Pool(options.processes) as pool, OUT.open("a", encoding="utf-8") as file:
-            for lines in pool.imap_unordered(_one, list(every)[:: 29 if options.few else 1]):
+            for lines in pool.imap_unordered(
+                partial(_one, options.methods), list(every)[:: 29 if options.few else 1]
+            ):
                 file.writelines(json.dumps(line) + "\n" for line in lines)
     summary()
 

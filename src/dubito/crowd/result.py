@@ -98,19 +98,23 @@ class Aggregate:
         label is right and a its mean over the annotator's labels, the observed information about a is
         ``f = sum (v - a)^2 / sum a (1 - a)`` of what known truth would give (Louis 1982; the products of scores).
         Posteriors are themselves estimated from the labels, so f is too high where it is low: labels are discounted
-        by f^1.5, which covers on simulated crowds (`benchmarks/crowd_intervals.py`); by f^2 in Dawid-Skene, where
-        rows are told apart by the same labels and nothing else.
+        by f^2 where an annotator has a matrix, whose rows are told apart by the same labels, and by f^1.5 where one
+        number stands behind it. That covers on simulated crowds (`benchmarks/crowd_intervals.py`).
         """
         state, layout = self.state, self.state.layout
         n = layout.by_annotator(state.counts)
-        hit = layout.by_annotator((state.counts * layout.own()).sum(1))
+        labels, hit = n.sum(1), self._hits()
         hit2 = layout.by_annotator((state.squares * layout.own()).sum(1))
-        labels = n.sum(1)
         a = hit / labels.clamp(min=1e-9)
         f = ((hit2 - 2 * a * hit + labels * a.square() + 1) / (labels * a * (1 - a) + 1)).clamp(0.0, 1.0)
         if state.fitted.shared:
             return (labels * f.pow(1.5)).unsqueeze(1).expand_as(n)
-        return n * f.pow(2.0 if self.method == "dawid-skene" else 1.5).unsqueeze(1)
+        return n * f.square().unsqueeze(1)
+
+    def _hits(self) -> Tensor:
+        """Expected number of right labels of each annotator."""
+        layout = self.state.layout
+        return layout.by_annotator((self.state.counts * layout.own()).sum(1))
 
     def evidence(self) -> Tensor:
         """Labels' worth of evidence behind each row of each matrix, that of the prior included."""
@@ -120,12 +124,26 @@ class Aggregate:
         """What an uncertain skill adds to the rows of the hierarchical model."""
         return sway(self.state.fitted.hyper, self.worth()) if self.method == "hierarchical" else None
 
+    def _pull(self) -> Tensor:
+        """How far the prior of Dawid-Skene may have moved a skill, ``(annotators,)``.
+
+        It draws every row towards the crowd's by the share ``s / (worth + s)``; annotators differ from the crowd
+        by the spread of their shares of right labels. All rows of an annotator are drawn the same way, so this does
+        not average out over classes.
+        """
+        s, layout = self.state.strength, self.state.layout
+        labels = layout.by_annotator(self.state.counts).sum(1)
+        share = (self._hits() / labels.clamp(min=1e-9))[labels > 0]
+        apart = share.std(correction=0) if len(share) else labels.new_zeros(())
+        found: Tensor = apart * (s / (self.worth() + s).clamp(min=1e-9)).mean(1)
+        return found
+
     def skill_intervals(self, level: float = 0.95) -> Tensor:
         """Central intervals of the skills, ``(annotators, 2)``.
 
-        Beta distributions with the evidence of `evidence`. On simulated crowds those of the default cover what they
-        say from three labels per item on, and a little less with two; those of Dawid-Skene are somewhat short
-        (`benchmarks/crowd_intervals.py`).
+        Beta distributions with the evidence of `evidence`, wider by what the prior may have moved (`_pull` for
+        Dawid-Skene, the uncertain skill for the default). On simulated crowds they cover what they say from three
+        labels per item on, and a little less with two (`benchmarks/crowd_intervals.py`).
         """
         if self.state.fitted.shared:
             return beta_interval(*jeffreys(self.skills, self.evidence()[:, 0]), level)
@@ -134,6 +152,8 @@ class Aggregate:
         spread, common = variance.mean(1) / variance.shape[1], self._sway()
         if common is not None:
             spread = spread + common.mean(1).square()
+        if self.method == "dawid-skene":
+            spread = spread + self._pull().square()
         return beta_interval(mean.mean(1), spread, level)
 
     def confusion_intervals(self, level: float = 0.95) -> Tensor:
