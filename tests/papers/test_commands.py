@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 
@@ -126,7 +127,7 @@ def test_a_search_chooses_by_noisy_validation(tiny_data, tmp_path):
     assert f"q={best.config.param('q')}" in lines[0]
 
 
-def test_audit_holds_one_new_seed_against_the_published_ones():
+def test_audit_holds_one_new_seed_against_the_published_ones(tmp_path):
     base = next(c for c in item(NAME).make("paper", None, None) if c.method == "gce")
     published = [
         Result(dataclasses.replace(base, seed=s), {"test_accuracy": v})
@@ -139,8 +140,14 @@ def test_audit_holds_one_new_seed_against_the_published_ones():
             assert config.seed == 3
             return Result(config, {"test_accuracy": value})
 
-        assert audit(published, choice=1, run=again, say=said.append) is inside
+        kept = tmp_path / "audit.jsonl"
+        assert audit(published, choice=1, run=again, out=kept, say=said.append) is inside
     assert "OUTSIDE" in said[-1]
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [line["inside"] for line in lines] == [True, False]
+    assert lines[0]["value"] == pytest.approx(97.6)
+    mean, sd, t = 97.5, 0.5, 9.92484  # of three seeds; Student's t with two degrees of freedom at .995
+    assert lines[0]["low"] == pytest.approx(mean - t * sd * (1 + 1 / 3) ** 0.5, abs=1e-3)
     assert len(cells(published)) == 1
     with pytest.raises(DubitoError, match="nothing to audit"):
         audit(published[:2])

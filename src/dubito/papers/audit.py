@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -40,10 +41,17 @@ def audit(
     root: Path | None = None,
     device: str = "auto",
     dry: bool = False,
+    out: Path | None = None,
     say: Say = print,
     run: Callable[..., Result] | None = None,
 ) -> bool:
-    """Pick a cell at random, run it with a seed that it does not have, and hold that against its interval."""
+    """Pick a cell at random, run it with a seed that it does not have, and hold that against its interval.
+
+    Arguments:
+        choice: seed of the random cell.
+        level: of the prediction interval.
+        out: a file to which a line of JSON is added for each metric.
+    """
     known = cells(results, item)
     if not known:
         raise DubitoError(
@@ -58,24 +66,39 @@ def audit(
     from . import runner
 
     again = (runner.run if run is None else run)(config, root=root, device=device)
-    return judge(group, again, level, say)
+    found = judged(group, again, level)
+    for line in found:
+        low, high, value = (
+            f"{line[name]:.{METRICS[line['metric']].digits}f}" for name in ("low", "high", "value")
+        )
+        where = "inside" if line["inside"] else "OUTSIDE"
+        say(
+            f"{line['metric']}: {value}, {where} {low} to {high}, "
+            f"the {level:.0%} interval of {line['published_seeds']} seeds"
+        )
+    if out is not None:
+        with Path(out).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line, sort_keys=True) + "\n" for line in found)
+    return bool(found) and all(line["inside"] for line in found)
 
 
-def judge(group: Sequence[Result], new: Result, level: float, say: Say = print) -> bool:
-    """Whether every metric of the item lies within the prediction interval of its published seeds."""
+def judged(group: Sequence[Result], new: Result, level: float) -> list[dict[str, Any]]:
+    """Each metric of the item: the new value and the prediction interval of the published seeds."""
     shown = items(new.config.paper).get(new.config.item)
     names = ("test_accuracy",) if shown is None else shown.metrics
-    held = True
-    for metric in (METRICS[name] for name in names):
-        ours, one = summarise(group, metric), summarise([new], metric)
+    facts = {name: getattr(new, name) for name in ("commit", "dirty", "date", "hardware", "seconds")}
+    place = {"audit": f"{new.config.paper}.{new.config.item}", "run": describe(new.config)}
+    found = []
+    for name in names:
+        ours, one = summarise(group, METRICS[name]), summarise([new], METRICS[name])
         interval = None if ours is None else prediction_interval(ours, level)
         if interval is None or one is None:
             continue
-        inside = interval[0] <= one.mean <= interval[1]
-        held &= inside
-        low, high, value = (f"{number:.{metric.digits}f}" for number in (*interval, one.mean))
-        where = "inside" if inside else "OUTSIDE"
-        say(
-            f"{metric.ours}: {value}, {where} {low} to {high}, the {level:.0%} interval of {len(group)} seeds"
+        low, high = interval
+        values = {"metric": name, "value": one.mean, "low": low, "high": high, "level": level}
+        inside = bool(low <= one.mean <= high)
+        versions = {"torch": new.versions.get("torch")}
+        found.append(
+            {**place, **values, "inside": inside, "published_seeds": len(group), **facts, **versions}
         )
-    return held
+    return found

@@ -135,6 +135,7 @@ def audit(
     root: Annotated[Path | None, typer.Option(help="Folder of data; else DUBITO_DATA.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     dry: Annotated[bool, typer.Option("--dry", help="Only say which cell.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A file that gets a line of JSON.")] = None,
 ) -> None:
     """Run a random published cell once more, with a new seed, and hold it against its prediction interval."""
     from .audit import audit as job
@@ -142,7 +143,7 @@ def audit(
 
     held = job(
         results_of(results), item=item, choice=choice, level=level, root=root, device=device, dry=dry,
-        say=typer.echo,
+        out=out, say=typer.echo,
     )  # fmt: skip
     raise typer.Exit(0 if held else 1)
 
