@@ -3,7 +3,7 @@
     python benchmarks/crowd_confirm.py fresh --processes 8     simulated crowds of new kinds, sizes and seeds
     python benchmarks/crowd_confirm.py summary                 the verdict; and each real set left out in turn
 
-The criterion is that of `crowd_choice.py` and was fixed before these crowds were drawn: of the candidates there, the
+The criterion is that of `crowd_choice.py`, fixed before these crowds were drawn: of the candidates there, the
 one whose worst family has the least mean regret in held-out log-likelihood per label. Confirmed means that the
 default is that candidate here too, or stands behind it by less than `MARGIN` in that worst regret.
 
