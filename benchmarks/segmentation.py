@@ -50,13 +50,18 @@ def jobs(seeds: tuple[int, ...]) -> list[dict[str, Any]]:
         rest = {"network": network, "labels": labels, "seed": seed, "upsample": where}
         return [{"tau": tau, **rest} for tau in taus]
 
-    both, three = ("border", "clean"), (None, 1.0, 0.05)
+    both = ("border", "clean")
     curve = [job for seed in seeds for labels in both for job in of("compact", labels, TAUS, seed, PAPER)]
     places = [
         job for seed in seeds for where in PLACES for job in of("compact", "border", (1.0,), seed, where)
     ]
-    deep = [job for labels in both for seed in seeds for job in of("deeplab", labels, three, seed, PAPER)]
-    deep += [job for labels in both for seed in seeds for job in of("deeplab", labels, (0.2,), seed, PAPER)]
+    deep = [
+        job
+        for taus in ((None, 1.0, 0.05), (0.2, 0.5), (0.1, 2.0, 5.0))
+        for labels in both
+        for seed in seeds
+        for job in of("deeplab", labels, taus, seed, PAPER)
+    ]
     return deep[:3] + curve + places + deep[3:]
 
 
