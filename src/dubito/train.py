@@ -32,7 +32,7 @@ from .errors import DubitoError
 from .evaluate import evaluate
 from .losses import nll
 from .model import Loss, Model
-from .procedures import Plain, Target
+from .procedures import Plain, Target, Weight
 
 Optimizer = Callable[..., torch.optim.Optimizer]
 Schedule = Callable[[int, int], float]
@@ -40,7 +40,7 @@ Schedule = Callable[[int, int], float]
 # What may change between two starts of one run.
 _NOT_THE_RUN = ("out", "progress", "checkpoint_every")
 # Options younger than the first release: no part of a run that does not use them, so that older runs go on.
-_SINCE = ("balanced",)
+_SINCE = ("balanced", "weight")
 
 
 @dataclass
@@ -67,6 +67,7 @@ def fit(
     valid: LabelledData | None = None,
     loss: Loss = nll,
     target: Target | None = None,
+    weight: Weight | None = None,
     penalty: Callable[..., Tensor] | None = None,
     procedure: Callable[..., Plain] = Plain,
     optimizer: Optimizer = optim.adam,
@@ -95,7 +96,7 @@ def fit(
 
     Arguments:
         data, valid: training and validation examples; validation labels are as noisy as they come.
-        loss, target, penalty: the stages of the loss, see `procedures.Plain`.
+        loss, target, weight, penalty: the stages of the loss, see `procedures.Plain`.
         procedure: what a step minimises: Plain, or partial(CoTeaching, ...), partial(SelfPaced, ...).
         optimizer: a function of named parameters, see `optim`; schedule: a factor on its rate per step.
         steps: the length of the run in steps, where it is not a number of epochs.
@@ -132,7 +133,7 @@ def fit(
     data, valid = data.to(where), None if valid is None else valid.to(where)
     with forked(seed, 0, 0, where):
         try_model(model.to(where), data, "data")
-    trained = procedure(model, loss=loss, target=target, penalty=penalty).to(where)
+    trained = procedure(model, loss=loss, target=target, weight=weight, penalty=penalty).to(where)
     check_parameters(trained)
     _distributed.check_module(trained, ranks)
     ranks.same_start(trained)

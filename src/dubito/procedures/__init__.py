@@ -12,7 +12,7 @@ from .chosen import CoTeaching, SelfPaced, fresh
 from .distillation import Distillation, Teacher
 from .doctor import DoctorHeads, DoctorNet
 from .em import CrossFittedEM, GeneralisedEM, ModelBootstrappedEM
-from .plain import Draw, Plain, Target, mean_of_given
+from .plain import Draw, Plain, Target, Weight, mean_of_given
 from .pruning import Pruning
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "SparseAnnotators",
     "Target",
     "Teacher",
+    "Weight",
     "fresh",
     "mean_of_given",
 ]

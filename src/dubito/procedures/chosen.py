@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from .._random import generator
 from ..data import LabelledData
 from ..errors import DubitoError
 from ..model import Model
-from .plain import Draw, Plain, mean_of_given, weighted
+from .plain import Draw, Plain, counted, mean_of_given, over_step, refuse_pixels, weighted
 
 
 class CoTeaching(Plain):
@@ -41,14 +42,15 @@ class CoTeaching(Plain):
 
     def begin(self, data: LabelledData) -> None:
         """One decision per example: pixels are refused."""
-        _refuse_pixels(data)
+        refuse_pixels(data)
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """The sum of both networks' losses; no parameter is shared, so each gets its own gradient."""
         mine = self.losses(self.model, batch, draw, "latent")
         yours = self.losses(self.twin, batch, draw, "twin")
         forget = weights.forget_rate(self.epoch + 1, self.rate, self.ramp)
-        easy_mine, easy_yours = _easy(mine, batch, forget), _easy(yours, batch, forget)
+        rule = partial(weights.small_loss, forget=forget)
+        easy_mine, easy_yours = over_step(rule, mine, batch), over_step(rule, yours, batch)
         mine, yours = weighted(mine, batch), weighted(yours, batch)
         return _mean_over(mine, easy_yours, batch) + _mean_over(yours, easy_mine, batch)
 
@@ -86,14 +88,17 @@ class SelfPaced(Plain):
 
     def begin(self, data: LabelledData) -> None:
         """One weight per example: pixels are refused."""
-        _refuse_pixels(data)
+        refuse_pixels(data)
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """Mean over the batch of weight * loss; examples without a label are no part of the quantile."""
         losses = self.losses(self.model, batch, draw)
-        every, given = _of_the_step(losses, batch)
-        counted, threshold = weights.mentornet(
-            every if given is None else every[given],
+        return mean_of_given(counted(losses, over_step(self.paced, losses, batch), batch), batch)
+
+    def paced(self, losses: Tensor) -> Tensor:
+        """Weights of the examples of a step; the threshold moves."""
+        found, threshold = weights.mentornet(
+            losses,
             self.threshold,
             quantile=1 - self.rate,
             lambda2=self.lambda2,
@@ -102,49 +107,12 @@ class SelfPaced(Plain):
             burn_in=self.burn_in,
         )
         self.threshold.copy_(threshold)
-        part = batch.ranks.part(_put(counted, given))
-        return mean_of_given(torch.where(part > 0, part * losses, 0.0), batch)
-
-
-def _of_the_step(losses: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-    """Losses of the whole step without gradient, and which of its examples have a label (None: all)."""
-    every = batch.ranks.whole(losses.detach(), batch.size)
-    if batch.row is None and batch.complete:
-        return every, None
-    given = (batch.y >= 0).to(losses.dtype)
-    if batch.row is not None:
-        given = given.new_zeros(len(batch.x)).index_add(0, batch.row, given)
-    return every, batch.ranks.whole(given, batch.size) > 0
-
-
-def _put(chosen: Tensor, given: Tensor | None) -> Tensor:
-    """Weights of the examples that have a label at their places, 0 elsewhere."""
-    if given is None:
-        return chosen
-    found = chosen.new_zeros(len(given))
-    found[given] = chosen
-    return found
-
-
-def _easy(losses: Tensor, batch: Batch, forget: float) -> Tensor:
-    """1 for the small losses among all labelled examples of the step, 0 elsewhere."""
-    every, given = _of_the_step(losses, batch)
-    return _put(weights.small_loss(every if given is None else every[given], forget), given)
+        return found
 
 
 def _mean_over(losses: Tensor, chosen: Tensor, batch: Batch) -> Tensor:
     """This process's part of the mean over the chosen examples of the step."""
-    part = batch.ranks.part(chosen)
-    return torch.where(part > 0, losses, 0.0).sum() / chosen.sum().clamp(min=1.0)
-
-
-def _refuse_pixels(data: LabelledData) -> None:
-    if data.crowd is None and data.labels.dim() != 1:
-        raise DubitoError(
-            "this procedure chooses whole examples, so it takes one label per example or a crowd",
-            where=f"{data.name}.labels",
-            got=f"labels of shape {tuple(data.labels.shape)}",
-        )
+    return counted(losses, chosen, batch).sum() / chosen.sum().clamp(min=1.0)
 
 
 def fresh(model: Model) -> Model:

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from .._batches import Batch
 from ..data import LabelledData
+from ..errors import DubitoError
 from ..losses import nll
 from ..model import Loss, Model, check_stages, example_losses
 
 Draw = Callable[[str], torch.Generator]
 Target = Callable[..., Tensor]
+Weight = Callable[[Tensor], Tensor]
 
 
 class Plain(nn.Module):
@@ -25,6 +27,8 @@ class Plain(nn.Module):
         loss: a loss of this library, a partial of one, or any callable with its signature.
         target: labels -> class weights, called as ``target(y, num_classes)`` with whichever of ``x``,
             ``positions`` and ``generator`` its signature names.
+        weight: losses of a step's labelled examples ``(B,)``, without gradient -> how much each counts ``(B,)``, as
+            ``partial(weights.small_loss, forget=0.2)``; see `weights`. The mean is over the batch.
         penalty: a function of the channel, added to the loss.
 
     With several labels per example their losses are summed, then averaged over examples. Where the data has weights
@@ -43,17 +47,24 @@ class Plain(nn.Module):
         *,
         loss: Loss = nll,
         target: Target | None = None,
+        weight: Weight | None = None,
         penalty: Callable[..., Tensor] | None = None,
     ) -> None:
         super().__init__()
         check_stages(model, loss)
-        self.model, self.loss, self.target, self.penalty = model, loss, target, penalty
+        if weight is not None and type(self).forward is not Plain.forward:
+            raise DubitoError(
+                f"{type(self).__name__} says itself how much examples count: it takes no weight="
+            )
+        self.model, self.loss, self.target, self.weight, self.penalty = model, loss, target, weight, penalty
         self._wants = set() if target is None else set(inspect.signature(target).parameters)
         self.epoch, self.epochs = 0, 1
         self.best: Mapping[str, Tensor] | None = None
 
     def begin(self, data: LabelledData) -> None:
         """Before training, and before a checkpoint is taken up: make room for state that belongs to examples."""
+        if self.weight is not None:
+            refuse_pixels(data)
 
     def begin_epoch(self, epoch: int, data: LabelledData) -> None:
         """Between epochs plain training only counts."""
@@ -65,6 +76,8 @@ class Plain(nn.Module):
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """The scalar that this step minimises."""
         losses = self.losses(self.model, batch, draw)
+        if self.weight is not None:
+            losses = counted(losses, over_step(self.weight, losses, batch), batch)
         total = mean_of_given(losses, batch)
         # Of several processes each adds its share of the penalty.
         return total if self.penalty is None else total + self.penalty(self.model.channel) / batch.ranks.size
@@ -110,3 +123,41 @@ def weighted(losses: Tensor, batch: Batch) -> Tensor:
     if batch.weight is None:
         return losses
     return losses * batch.weight.view(-1, *[1] * (losses.dim() - 1))
+
+
+def over_step(rule: Weight, losses: Tensor, batch: Batch) -> Tensor:
+    """What a rule makes of the losses of a whole step ``(size,)``, of all processes; 0 where no label was given."""
+    every = batch.ranks.whole(losses.detach(), batch.size)
+    if batch.row is None and batch.complete:
+        return _one_each(rule(every), every)
+    here = (batch.y >= 0).to(losses.dtype)
+    if batch.row is not None:
+        here = here.new_zeros(len(batch.x)).index_add(0, batch.row, here)
+    given = batch.ranks.whole(here, batch.size) > 0
+    found = torch.zeros_like(every)
+    found[given] = _one_each(rule(every[given]), every[given]).to(found.dtype)
+    return found
+
+
+def _one_each(found: Tensor, losses: Tensor) -> Tensor:
+    if not isinstance(found, Tensor) or found.shape != losses.shape:
+        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise DubitoError("weight= must make one number per loss", expected=tuple(losses.shape), got=got)
+    return found.detach()
+
+
+def counted(losses: Tensor, weights: Tensor, batch: Batch) -> Tensor:
+    """This process's losses times its part of the weights of a step; what has weight 0 has no gradient."""
+    part = batch.ranks.part(weights)
+    return torch.where(part > 0, part * losses, 0.0)
+
+
+def refuse_pixels(data: LabelledData) -> None:
+    """Refuse a label per pixel where whole examples are chosen or weighed."""
+    labels = data.labels if data.crowd is None else data.crowd.label
+    if labels.dim() != 1:
+        raise DubitoError(
+            "this procedure chooses whole examples, so it takes one label per example or a crowd",
+            where=f"{data.name}.labels",
+            got=f"labels of shape {tuple(labels.shape)}",
+        )
