@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn.utils import column_or_1d
 from sklearn.utils.estimator_checks import check_estimator
 
 from dubito import noise
@@ -116,6 +117,45 @@ def test_scikit_learn_contract(scorecard):
     failed = [f["check_name"] for f in found if f["status"] == "failed"]
     scorecard(19, failed_checks=len(failed), expected_failures=sum(f["status"] == "xfail" for f in found))
     assert failed == []
+
+
+class FromArray(CrowdClassifier):
+    """The same estimator, given an items x annotators array for every y that scikit-learn hands it."""
+
+    def fit(self, X, y):
+        kind = np.asarray(y).dtype.kind
+        if y is None or kind not in "iuUO":
+            return super().fit(X, y)
+        one = column_or_1d(np.asarray(y, dtype=int if kind in "iu" else object), warn=True)
+        array = np.stack([one, one, one], axis=1)
+        array[::3, 1] = array[1::3, 2] = self.missing if kind in "iu" else np.nan
+        return super().fit(X, array)
+
+
+def test_negative_classes_where_something_else_is_missing(crowd):
+    X, y, _, _ = crowd
+    signs = np.where(y == 0, -1, 1)
+    table = np.stack([signs, signs, signs], axis=1)
+    table[::2, 1] = -99
+    fitted = CrowdClassifier(**QUICK, missing=-99).fit(X, table)
+    assert fitted.classes_.tolist() == [-1, 1]
+    assert (fitted.predict(X) == signs).mean() > 0.9
+    table[table == -99] = -1
+    assert (
+        CrowdClassifier(**QUICK).fit(X, np.where(table == -1, -1, 1 + (y == 1)[:, None])).classes_ >= 0
+    ).all()
+
+
+@pytest.mark.rel
+def test_scikit_learn_contract_of_an_array(scorecard):
+    """Scorecard 19: check_estimator, 0 failed, y an items x annotators array with labels that are missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check_estimator(FromArray(**{**QUICK, "epochs": 10}, missing=-99), on_fail=None)
+    failed = {f["check_name"]: f["exception"] for f in found if f["status"] == "failed"}
+    scorecard(19, failed_checks=len(failed), expected_failures=sum(f["status"] == "xfail" for f in found))
+    assert not failed
+    assert sum(f["status"] == "passed" for f in found) >= 50
 
 
 @pytest.mark.nightly

@@ -39,7 +39,7 @@ def test_transcriptions(tau):
 @pytest.mark.parametrize("tau", TAUS)
 @pytest.mark.paper("englesson2023 eq. 11")
 def test_centred_inverse(tau):
-    """Scorecard 3: S_C^(-1) undoes S_C, and equals tau log(p_k / p_K)."""
+    """Scorecard 1, 3: S_C^(-1) undoes S_C, and equals tau log(p_k / p_K)."""
     z = logits(4, 5)
     log_p = links.centred_log_softmax(z, tau)
     torch.testing.assert_close(links.centred_logits(log_p, tau), z, rtol=1e-10, atol=1e-10)
@@ -51,7 +51,7 @@ def test_centred_inverse(tau):
 
 @pytest.mark.rel
 def test_logistic_normal_prediction():
-    """Scorecard 3: the dummy class dropped and the rest renormalised is softmax(mean / tau)."""
+    """Scorecard 1, 3: the dummy class dropped and the rest renormalised is softmax(mean / tau)."""
     mean, tau = logits(4, 5), 0.5
     kept = links.centred_log_softmax(mean, tau).exp()[..., :-1]
     found = links.logistic_normal_log_softmax(mean, tau).exp()
@@ -154,6 +154,9 @@ def test_compiles_and_vmaps(tau):
     for link in (links.log_softmax, links.centred_log_softmax, links.logistic_normal_log_softmax):
         graph = torch.compile(link, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(graph(z, tau), link(z, tau), rtol=1e-5, atol=0)
+    if tau:
+        graph = torch.compile(links.centred_logits, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(graph(z, tau), links.centred_logits(z, tau), rtol=1e-5, atol=0)
     body = torch.vmap(lambda row: links._log_softmax(row, tau))
     torch.testing.assert_close(body(z), links.log_softmax(z, tau), rtol=1e-6, atol=0)
 

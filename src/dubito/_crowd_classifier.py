@@ -113,7 +113,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         elif _is_table(y):
             X, crowd = (
                 validate_data(self, X, **self._reading),
-                CrowdLabels.from_dense(y, missing=self.missing),
+                CrowdLabels.from_dense(y, missing=self.missing, classes=_classes(y, self.missing)),
             )
         else:
             X, y = validate_data(self, X, y, multi_output=True, **self._reading)
@@ -245,6 +245,12 @@ def _is_table(y: Any) -> bool:
     """Whether y has a column per annotator."""
     shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     return len(shape) == 2 and shape[1] > 1
+
+
+def _classes(y: Any, missing: Any) -> Array | None:
+    """The classes of a table with negative ones, where `missing` says that something else is "no label"."""
+    values = np.unique(y) if np.asarray(y).dtype.kind == "i" and missing != -1 else np.zeros(1)
+    return values[values != missing] if values[0] < 0 else None
 
 
 def _one_annotator(y: Any) -> CrowdLabels:

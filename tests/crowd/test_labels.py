@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dubito.crowd import CrowdLabels, aggregate
+from dubito.crowd import METHODS, CrowdLabels, aggregate
 from dubito.errors import DubitoError
 
 
@@ -85,6 +85,32 @@ def test_refused_or_documented():
     result = aggregate(crowd)
     torch.testing.assert_close(result.probabilities[1], result.class_prior)
     assert bool(result.confusion_of(2).isfinite().all())
+
+
+@pytest.mark.rel
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("items", "people", "labels"),
+    [
+        ([0, 1, 2, 3], ["ann"] * 4, [0, 1, 1, 0]),
+        ([0, 1, 2, 3], [0, 1, 2, 0], [0, 1, 1, 0]),
+        (["x-ray 1", "x-ray 1", "x-ray 2", "Ж"], ["ann", "bob", "ann", "猫"], ["no", "yes", "yes", "no"]),
+        (["x"], ["ann"], ["no"]),
+    ],
+    ids=["one annotator", "one label per item", "string ids", "one label in all"],
+)
+def test_small_and_oddly_named_tables(method, items, people, labels):
+    """Scorecard 14: one annotator, one label per item, string ids: documented, finite, and in their own names."""
+    crowd = CrowdLabels(items, people, labels, classes=["no", "yes"] if "no" in labels else 2)
+    result = aggregate(crowd, method)
+    assert sorted(map(str, result.items)) == sorted({str(i) for i in items})
+    assert sorted(map(str, result.annotators)) == sorted({str(p) for p in people})
+    torch.testing.assert_close(
+        result.probabilities.sum(1), torch.ones(crowd.num_items).to(result.probabilities)
+    )
+    assert bool(result.confusion_matrices.isfinite().all())
+    if method == "vote" and len(set(items)) == len(items):
+        assert [str(crowd.classes[c]) for c in result.codes] == [str(v) for v in labels]
 
 
 def test_duplicates_on_request():

@@ -17,6 +17,7 @@ from dubito.integrals import (
     predictive_variance,
     sampled_variance,
 )
+from dubito.integrals.noise import fresh_seed, random_blocks, sobol_bank
 
 F64 = torch.float64
 
@@ -121,6 +122,27 @@ def test_variance_equals_its_definition(samples):
     p = torch.softmax(u / 0.7, -1)
     got = sampled_variance(mean, scale, noise, factors=factors, factor_noise=extra, temperature=0.7)
     torch.testing.assert_close(got, (p - p.mean(0)).square().mean(0), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.rel
+@pytest.mark.parametrize("method", ["mc", "qmc"])
+def test_predictive_variance_equals_its_draws(method):
+    """Scorecard 1: the variance of the softmax over the very draws that are made for it, axis by axis."""
+    g = torch.Generator().manual_seed(0)
+    mean, scale = torch.randn(3, 4, generator=g, dtype=F64), torch.rand(3, 4, generator=g, dtype=F64)
+    factors, seed = torch.randn(3, 4, 2, generator=g, dtype=F64), fresh_seed(torch.Generator().manual_seed(5))
+    if method == "mc":
+        noise, extra = (torch.cat(part) for part in zip(*random_blocks(mean, 2, 64, seed)))
+    else:
+        bank, rest = sobol_bank(64, 4, 2, seed, "normal", mean.device, F64)
+        noise, extra = bank.unsqueeze(1).expand(64, 3, 4), rest.unsqueeze(1).expand(64, 3, 2)
+    u = mean + scale * noise + torch.einsum("bkr,sbr->sbk", factors, extra)
+    p = torch.softmax(u / 0.7, -1)
+    got = predictive_variance(
+        mean, scale, factors=factors, temperature=0.7, method=method, samples=64,
+        generator=torch.Generator().manual_seed(5),
+    )  # fmt: skip
+    torch.testing.assert_close(got, (p - p.mean(0)).square().mean(0), rtol=1e-10, atol=1e-15)
 
 
 @pytest.mark.paper("collier2020 fig. 4")

@@ -62,6 +62,29 @@ def test_matrices_are_recovered_for_five_seeds(scorecard):
     assert error < 0.02
 
 
+def recovered_transition(seed):
+    """The confusion error of one matrix for all, learned with the network from 20,000 labels."""
+    source, K = torch.Generator().manual_seed(seed), 5
+    y = torch.randint(0, K, (20_000,), generator=source)
+    x = torch.randn(20_000, K, generator=source) + 4 * torch.eye(K)[y]
+    T = noise.pair_flip(K, 0.3) if seed % 2 else noise.resample(K, 0.4)
+    data = LabelledData(x, noise.corrupt(y, T, source), clean=y)
+    run = train_method(
+        "single-cm", {}, lambda _: Width(K), data, seed=seed, epochs=8, batch_size=400, device="cpu",
+        optimizer=partial(optim.adam, lr=0.03), progress=False,
+    )  # fmt: skip
+    return float(confusion_error(T, run.model.channel.matrices().detach().double()))
+
+
+@pytest.mark.rel
+def test_a_transition_is_recovered_from_20000_labels(scorecard):
+    """Scorecard 10: the transition matrix recovered, confusion error below 0.02, 5 seeds."""
+    for seed in range(5):
+        error = recovered_transition(seed)
+        scorecard(10, confusion_error=error)
+        assert error < 0.02
+
+
 @pytest.mark.paper("tanno2019 eq. 4", "tanno2019 listing 1", "tanno2019 listing 3")
 def test_sum_over_labels_mean_over_items_and_mean_trace():
     data, _ = crowd_data(20, 3)

@@ -66,7 +66,7 @@ def test_relabel_list_is_ranked_and_waits_for_answers(trained):
 
 @pytest.mark.rel
 def test_the_same_command_trains_nothing_twice(trained, table, monkeypatch):
-    """Scorecard 12: a finished run is taken up again, byte for byte."""
+    """A finished run is taken up again, byte for byte."""
     before = {n: (trained / n).read_bytes() for n in ("predictions.csv", "label_quality.csv", "metrics.json")}
     monkeypatch.setattr(training, "_train", lambda *a: pytest.fail("trained again"))
     dubito("fit", table, "--out", trained, "--method", "gce", *FAST)

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from entry_points import arguments, entry_points
 
 from dubito import DubitoError
@@ -62,10 +64,21 @@ def is_documented(error: BaseException, foreign: bool) -> bool:
     return foreign and isinstance(error, Exception)
 
 
+def generators() -> tuple[object, ...]:
+    """The states of the global generators."""
+    return torch.get_rng_state().numpy().tobytes(), str(np.random.get_state()), random.getstate()
+
+
 def call(name: str, seed: int, folder: Path) -> str:
     """One call; empty, or what went wrong."""
     dice = random.Random(f"{name} {seed}")
     given, bad, foreign = arguments(POINTS[name], dice, folder)
+    before = generators()
+    said = attempt(name, seed, given, bad, foreign)
+    return said or ("" if generators() == before else f"{name} #{seed}: it moved a global generator")
+
+
+def attempt(name: str, seed: int, given: dict[str, Any], bad: Any, foreign: bool) -> str:
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)  # seconds of work, however busy the machine is
     try:
         POINTS[name](**given)
@@ -88,17 +101,18 @@ def fuzz(name: str, rounds: int, folder: Path) -> list[str]:
 @pytest.mark.rel
 @pytest.mark.parametrize("name", POINTS)
 def test_hostile_arguments(name: str, quiet_place: Path, scorecard: Callable[..., Any]) -> None:
-    """Scorecard 18: every public entry point, a few calls each."""
+    """Scorecard 18, 24: every public entry point, a few calls each; no global generator moves."""
     found = fuzz(name, PER_COMMIT, quiet_place)
     assert not found, "\n".join(found)
     scorecard(18, entry_points=1)
+    scorecard(24, entry_points=1)
 
 
 @pytest.mark.rel
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", POINTS)
 def test_many_hostile_arguments(name: str, quiet_place: Path, scorecard: Callable[..., Any]) -> None:
-    """Scorecard 18: every public entry point, 10,000 examples with the readers of files."""
+    """Scorecard 18, 24: every public entry point, 10,000 examples with the readers of files."""
     found = fuzz(name, NIGHTLY, quiet_place)
     assert not found, "\n".join(found)
     scorecard(18, examples=NIGHTLY)

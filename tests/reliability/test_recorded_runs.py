@@ -63,5 +63,7 @@ def test_overhead_of_the_loop_is_recorded(scorecard: Callable[..., None]) -> Non
     last = {line["network"]: line for line in lines if line["kind"] == "hand"}
     assert len(last) >= 3
     for line in last.values():
-        ours = line["seconds"]["ours"]["wall"] / line["seconds"]["by hand"]["wall"]
-        scorecard(34, overhead_percent=100 * (ours - 1))
+        # Rounds taken in turn, and the quickest loop by hand: with the fused optimiser, as ours has it.
+        by_hand = [turn["wall"] for name, turn in line["ours_in_turn"].items() if name.startswith("by hand")]
+        assert len(by_hand) == 2
+        scorecard(34, overhead_percent=100 * (max(by_hand) - 1))

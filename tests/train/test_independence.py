@@ -22,7 +22,9 @@ from dubito.procedures import fresh
 
 
 @pytest.mark.rel
-@pytest.mark.parametrize("name", ["plain", "coteaching", "mentornet", "label noise"])
+@pytest.mark.parametrize(
+    "name", ["plain", "coteaching", "mentornet", "em", "distillation", "label noise", "pixels"]
+)
 def test_frequencies_change_nothing(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
