@@ -142,8 +142,9 @@ class Aggregate:
         """Central intervals of the skills, ``(annotators, 2)``.
 
         Beta distributions with the evidence of `evidence`, wider by what the prior may have moved (`_pull` for
-        Dawid-Skene, the uncertain skill for the default). On simulated crowds they cover what they say from three
-        labels per item on, and a little less with two (`benchmarks/crowd_intervals.py`).
+        Dawid-Skene, the uncertain skill for the default). On simulated crowds of fresh seeds a nominal 95 % covers
+        .934 to .957 of the skills with two to ten labels per item; least where all annotators share one pattern of
+        errors and have few labels, .88 (`benchmarks/crowd_intervals.py`).
         """
         if self.state.fitted.shared:
             return beta_interval(*jeffreys(self.skills, self.evidence()[:, 0]), level)
