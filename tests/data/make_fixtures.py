@@ -149,6 +149,18 @@ def imagenet(root: Path) -> None:
                 picture(root / "imagenet" / split / wnid / f"{wnid}_{i}.JPEG", 60, 50 + i, (k * 200, 10, 10))
 
 
+def imagenet_archive(root: Path) -> None:
+    """The archive as handed out on Kaggle: validation images in one folder, their classes in a table."""
+    base = root / "archive" / "ILSVRC" / "Data" / "CLS-LOC"
+    for wnid in ("n01440764", "n01443537", "n01484850"):
+        picture(base / "train" / wnid / f"{wnid}_1.JPEG", 40, 40, (9, 9, 9))
+    rows = ["ImageId,PredictionString"]
+    for i, wnid in enumerate(["n01484850", "n01440764"], 1):
+        picture(base / "val" / f"ILSVRC2012_val_{i:08}.JPEG", 40, 50, (i * 100, 0, 0))
+        rows.append(f"ILSVRC2012_val_{i:08},{wnid} 1 2 30 40 {wnid} 5 6 7 8 ")
+    write(root / "archive" / "LOC_val_solution.csv", "\n".join(rows).encode())
+
+
 def labelme(root: Path) -> None:
     base = root / "LabelMe"
     for split, n in (("train", 4), ("valid", 2), ("test", 3)):
@@ -171,7 +183,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def make(root: Path) -> None:
-    for maker in (mnist, cifar10, cifar100, svhn, human, clothing1m, imagenet, labelme):
+    for maker in (mnist, cifar10, cifar100, svhn, human, clothing1m, imagenet, imagenet_archive, labelme):
         maker(root)
 
 

@@ -128,6 +128,10 @@ def test_hugging_face():
     table = from_hugging_face(Hub({"a": [1, 2], "b": [3, 4], "label": ["x", "007"]}), features=["a", "b"])
     assert table.inputs.tolist() == [[1, 3], [2, 4]]
     assert table.classes == ("007", "x")
+    without = Hub({"image": pictures, "label": [1, -1, 0]}, {"label": Names()})
+    with pytest.raises(DubitoError, match=r'no label given at dataset, labels\[1\].*missing="keep"'):
+        from_hugging_face(without, image="image", size=4)
+    assert from_hugging_face(without, image="image", size=4, missing="keep").labels.tolist() == [1, -1, 0]
     with pytest.raises(DubitoError, match="no such column at dataset: got 'lable'; did you mean 'label'"):
         from_hugging_face(hub, label="lable", image="image")
     with pytest.raises(DubitoError, match="either image= or features="):

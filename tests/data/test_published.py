@@ -124,6 +124,34 @@ def test_imagenet_folders(published):
     assert len(load("imagenet", "val", root=published)) == 2
 
 
+def test_imagenet_as_handed_out(published, tmp_path):
+    data = load("imagenet", "val", root=published / "archive")
+    assert data.classes == (
+        "n01440764",
+        "n01443537",
+        "n01484850",
+    )  # those of train, one of which is not in val
+    assert data.labels.tolist() == [2, 0]
+    assert abs(int(data.gather(torch.tensor([1]))[0, 0, 128, 128]) - 200) < 4
+    assert load("imagenet", root=published / "archive").labels.tolist() == [0, 1, 2]
+    assert len(load("imagenet", "val", root=published / "imagenet")) == 2  # the folder itself
+    val = published / "archive" / "ILSVRC" / "Data" / "CLS-LOC" / "val"
+    (tmp_path / "train" / "cats").mkdir(parents=True)
+    with pytest.raises(DubitoError, match="not on this machine"):  # somebody else's classes
+        load("imagenet", root=tmp_path)
+    (tmp_path / "val").symlink_to(val)
+    with pytest.raises(DubitoError, match="images without their classes"):
+        load("imagenet", "val", root=tmp_path)
+    table = tmp_path / "LOC_val_solution.csv"
+    for row, message in (("x,1 2 3", "not a class at .*line 2"), ("../x,n01440764 1", "leads out")):
+        table.write_text(f"ImageId,PredictionString\n{row}\n")
+        with pytest.raises(DubitoError, match=message):
+            load("imagenet", "val", root=tmp_path)
+    table.write_text("ImageId,PredictionString\nx,n01440764 1\n")
+    with pytest.raises(DubitoError, match="a class without a folder"):
+        load("imagenet", "val", root=tmp_path)
+
+
 def test_labelme_as_published(published):
     train = load("labelme", root=published)
     assert train.inputs.shape == (4, 8)

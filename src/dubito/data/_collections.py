@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 from ..errors import DubitoError
 from ._labelled import NONE_GIVEN
 from ._parts import Parts, Reader
+from ._rows import chunks
 from .images import ImageFiles, Texts, image_folder
 
 _CLOTHING = {
@@ -20,6 +23,8 @@ _CLOTHING = {
 }
 _LINE = 4096
 _CLASSES = 14
+_WNID = re.compile(r"n[0-9]{8}")
+_SOLUTION = "LOC_val_solution.csv"
 
 
 def clothing1m(
@@ -106,13 +111,53 @@ def _checked(name: str, path: Path, number: int) -> str:
 
 
 def imagenet(size: int = 256) -> Reader:
-    """A reader of ImageNet in folders: `train/<wnid>/*.JPEG` and `val/<wnid>/*.JPEG`."""
+    """A reader of ImageNet: one folder per class, `train/<wnid>/*.JPEG` and `val/<wnid>/*.JPEG`.
+
+    Validation images as they are handed out, all in one folder, are read with `LOC_val_solution.csv`, which lies in
+    that folder or up to four above it (as in the archive on Kaggle).
+    """
+    below = ("imagenet", "ImageNet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC", "imagenet/ILSVRC/Data/CLS-LOC")
 
     def read(root: Path, split: str) -> Parts | None:
-        for folder in ("imagenet", "ImageNet", "ILSVRC2012", "imagenet/ILSVRC/Data/CLS-LOC"):
-            if (root / folder / split).is_dir():
-                found = image_folder(root / folder / split, size=size)
+        for folder in (".", *below):
+            place = root / folder / split
+            names = os.listdir(place) if place.is_dir() else []
+            if any(name.startswith("ILSVRC2012_") for name in names):
+                return _one_folder(place, size)
+            # The root itself may hold anybody's `train`: there the classes must be ImageNet's.
+            if any(_WNID.fullmatch(name) for name in names) or (names and folder != "."):
+                found = image_folder(place, size=size)
                 return Parts(found.inputs, found.labels, ids=found.ids, classes=found.classes)
         return None
 
     return read
+
+
+def _one_folder(place: Path, size: int) -> Parts:
+    """Images without class folders, their classes in a table; classes are numbered as those of `train`."""
+    table = next((p / _SOLUTION for p in (place, *place.parents[:4]) if (p / _SOLUTION).is_file()), None)
+    if table is None:
+        raise DubitoError(
+            "images without their classes",
+            where=str(place),
+            expected=f"one folder per class, or {_SOLUTION}",
+            remedy="sort the images into folders, or put that file beside them",
+        )
+    names, found = [], []
+    for chunk in chunks(table, ["ImageId", "PredictionString"]):
+        for row, (name, boxes) in enumerate(zip(chunk.cells["ImageId"], chunk.cells["PredictionString"])):
+            wnid = boxes.split(" ", 1)[0]
+            if not _WNID.fullmatch(wnid):
+                raise DubitoError(
+                    "not a class", where=chunk.where(row, "PredictionString"), got=repr(boxes[:60])
+                )
+            names.append(_checked(f"{name}.JPEG", table, chunk.numbers[row]))
+            found.append(wnid)
+    train = place.parent / "train"
+    there = {entry.name for entry in os.scandir(train) if entry.is_dir()} if train.is_dir() else set(found)
+    if unknown := sorted(set(found) - there):
+        raise DubitoError("a class without a folder", where=str(train), got=unknown[0])
+    place_of = {wnid: i for i, wnid in enumerate(sorted(there))}
+    texts = Texts(names)
+    labels = torch.tensor([place_of[wnid] for wnid in found], dtype=torch.int64)
+    return Parts(ImageFiles(place, texts, size), labels, ids=texts, classes=tuple(place_of))

@@ -100,6 +100,7 @@ def from_hugging_face(
     image: str | None = None,
     features: Sequence[str] | None = None,
     size: int | None = None,
+    missing: str = "refuse",
     name: str = "dataset",
 ) -> LabelledData:
     """A Hugging Face dataset (or what behaves like one): `column_names`, `features`, columns and rows by index.
@@ -108,6 +109,7 @@ def from_hugging_face(
         label: column of labels; a ClassLabel column brings its class names.
         image: column of images, decoded when a batch needs them and scaled to `size`.
         features: columns of numbers.
+        missing: "refuse" examples without a label (-1 in a ClassLabel column) or "keep" them with label -1.
     """
     if not hasattr(dataset, "column_names") or not hasattr(dataset, "__len__"):
         raise DubitoError(
@@ -125,26 +127,32 @@ def from_hugging_face(
     classes = getattr((getattr(dataset, "features", None) or {}).get(label), "names", None)
     labels = np.array(list(dataset[label])) if classes else list(dataset[label])
     if image is not None:
-        return _lazy(_Rows(dataset, image, size), labels, classes, name)
+        return _lazy(_Rows(dataset, image, size), labels, classes, missing, name)
     table = np.column_stack([np.asarray(list(dataset[c]), np.float32) for c in features or ()])
-    return from_arrays(table, labels, classes=classes, name=name)
+    return from_arrays(table, labels, classes=classes, missing=missing, name=name)
 
 
 def from_torch(
-    dataset: Any, *, labels: Any = None, classes: Sequence[object] | None = None, name: str = "dataset"
+    dataset: Any,
+    *,
+    labels: Any = None,
+    classes: Sequence[object] | None = None,
+    missing: str = "refuse",
+    name: str = "dataset",
 ) -> LabelledData:
     """Any map-style torch Dataset of (input, label) pairs; inputs are fetched when a batch needs them.
 
     Arguments:
         labels: the labels, if they are at hand (torchvision: `dataset.targets`); otherwise every item is
             fetched once for its label.
+        missing: "refuse" or "keep" (as -1) examples without a label.
     """
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise DubitoError(
             "not a map-style dataset", expected="a length and items by index", got=type(dataset).__name__
         )
     values = [dataset[i][1] for i in range(len(dataset))] if labels is None else labels
-    return _lazy(_Rows(dataset, 0, None), values, classes, name)
+    return _lazy(_Rows(dataset, 0, None), values, classes, missing, name)
 
 
 class _Rows:
@@ -172,8 +180,10 @@ class _Rows:
         return torch.as_tensor(value)
 
 
-def _lazy(rows: _Rows, labels: Any, classes: Sequence[object] | None, name: str) -> LabelledData:
-    coder = Coder("label", classes)
+def _lazy(
+    rows: _Rows, labels: Any, classes: Sequence[object] | None, missing: str, name: str
+) -> LabelledData:
+    coder = Coder("label", classes, missing)
     coder.extend(_values(labels, classes, "labels", name), lambda i: f"{name}, labels[{i}]")
     numbers, names = coder.finish()
     return LabelledData(rows, numbers, classes=names, name=name)
