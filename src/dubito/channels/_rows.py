@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,8 @@ from ._core import IMPOSSIBLE, log_softplus
 
 # Row sums of softplus(W) above this have a logarithm that needs no care.
 _SAFE = 1e-30
+# Weights above this have a softplus whose logarithm needs no care.
+_FAR_BELOW = -30.0
 
 
 class Read:
@@ -41,7 +44,10 @@ class Read:
     @cached_property
     def log_sums(self) -> Tensor:
         """Logarithms of the row sums of softplus, ``(P, K)``."""
-        return _log_sums(self.rows, F.softplus(self.rows).sum(-1))
+        sums = F.softplus(self.rows).sum(-1)
+        if checks_values(sums) and bool((sums > _SAFE).all()):
+            return sums.log()
+        return log_softplus(self.rows).logsumexp(-1)
 
     def diagonals(self) -> Tensor:
         """Diagonals of the matrices, ``(P, K)``."""
@@ -90,19 +96,24 @@ class _Given(torch.autograd.Function):
         ctx: Any, weight: Tensor, log_p: Tensor, people: Tensor, place: Tensor, labels: Tensor
     ) -> tuple[Tensor, Tensor]:
         rows = at_least_float32(weight.index_select(0, people))
-        sums = F.softplus(rows).sum(-1)
-        log_sums, ctx.safe = _log_sums(rows, sums), _is_safe(sums)
-        diagonals = (log_softplus(rows.diagonal(dim1=-2, dim2=-1)) - log_sums).exp()
         entry = _entries(place, labels, rows.shape[-1])
-        given = rows.view(-1)[entry]  # W[k, y] of every label, (M, K)
-        log_given = log_softplus(given)
+        ctx.plain = checks_values(rows) and rows.numel() > 0 and bool(rows.min() > _FAR_BELOW)
+        softplus = F.softplus(rows) if ctx.plain else rows.new_zeros(0)
+        if ctx.plain:
+            sums = softplus.sum(-1)
+            log_sums, log_given = sums.log(), softplus.view(-1)[entry].log_()
+            diagonals = softplus.diagonal(dim1=-2, dim2=-1) / sums
+        else:
+            logs = log_softplus(rows)
+            log_sums, log_given = logs.logsumexp(-1), logs.view(-1)[entry]
+            diagonals = (logs.diagonal(dim1=-2, dim2=-1) - log_sums).exp()
         terms = log_p + (log_given - log_sums.index_select(0, place)).to(log_p.dtype)
         top = terms.amax(-1, keepdim=True)
         share = (terms - torch.where(top == -torch.inf, 0.0, top)).exp_()
         total = share.sum(-1, keepdim=True)
         log_q = torch.where(total == 0, IMPOSSIBLE, total.log() + top).squeeze(-1)
-        share = share / torch.where(total == 0, 1.0, total)
-        ctx.save_for_backward(rows, log_sums, diagonals, share, given, log_given, people, place, entry)
+        share /= torch.where(total == 0, 1.0, total)
+        ctx.save_for_backward(rows, softplus, log_sums, diagonals, share, people, place, entry)
         ctx.shape, ctx.dtype = weight.shape, weight.dtype
         ctx.set_materialize_grads(False)
         return log_q, diagonals
@@ -110,7 +121,7 @@ class _Given(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_log_q: Tensor | None, of_diagonals: Tensor | None) -> tuple[Tensor | None, ...]:
-        rows, log_sums, diagonals, share, given, log_given, people, place, entry = ctx.saved_tensors
+        rows, softplus, log_sums, diagonals, share, people, place, entry = ctx.saved_tensors
         of_log_p = None if of_log_q is None else of_log_q.unsqueeze(-1) * share
         if not ctx.needs_input_grad[0]:
             return None, of_log_p, None, None, None
@@ -121,34 +132,42 @@ class _Given(torch.autograd.Function):
         if of_diagonals is not None:
             own = of_diagonals * diagonals
             of_sums -= own
-        if ctx.safe:
-            gradient = torch.sigmoid(rows) * (of_sums * (-log_sums).exp()).unsqueeze(-1)
-        else:
-            gradient = (F.logsigmoid(rows) - log_sums.unsqueeze(-1)).exp() * of_sums.unsqueeze(-1)
+        slopes = _Slopes(rows, softplus, log_sums, ctx.plain)
+        gradient = slopes.over_sums(of_sums)
         if of_log_p is not None:
-            gradient.view(-1).index_add_(
-                0, entry.view(-1), (at_labels * (F.logsigmoid(given) - log_given).exp()).view(-1)
-            )
+            steps = at_labels * slopes.of_logs(lambda x: x.view(-1)[entry])
+            gradient.view(-1).index_add_(0, entry.view(-1), steps.view(-1))
         if of_diagonals is not None:
-            diagonal = rows.diagonal(dim1=-2, dim2=-1)
-            gradient.diagonal(dim1=-2, dim2=-1).add_(
-                own * (F.logsigmoid(diagonal) - log_softplus(diagonal)).exp()
-            )
+            steps = own * slopes.of_logs(lambda x: x.diagonal(dim1=-2, dim2=-1))
+            gradient.diagonal(dim1=-2, dim2=-1).add_(steps)
         return _sparse(people, gradient.to(ctx.dtype), ctx.shape), of_log_p, None, None, None
+
+
+class _Slopes:
+    """Derivatives of softplus: plainly where no weight is far below 0, else by way of logarithms."""
+
+    def __init__(self, rows: Tensor, softplus: Tensor, log_sums: Tensor, plain: bool) -> None:
+        self.rows, self.softplus, self.log_sums, self.plain = rows, softplus, log_sums, plain
+        self.sigma = torch.sigmoid(rows) if plain else rows
+
+    def over_sums(self, of_sums: Tensor) -> Tensor:
+        """sigma(W) / S times the gradient of log S, ``(P, K, K)``."""
+        if self.plain:
+            return self.sigma * (of_sums * (-self.log_sums).exp()).unsqueeze(-1)
+        return (F.logsigmoid(self.rows) - self.log_sums.unsqueeze(-1)).exp() * of_sums.unsqueeze(-1)
+
+    def of_logs(self, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """d log softplus(W) / dW at a part of the entries."""
+        if self.plain:
+            return part(self.sigma) / part(self.softplus)
+        rows = part(self.rows)
+        return (F.logsigmoid(rows) - log_softplus(rows)).exp()
 
 
 def _entries(place: Tensor, labels: Tensor, K: int) -> Tensor:
     """Where in the flat rows the column of each label lies, ``(M, K)``."""
     column = torch.arange(K, device=place.device) * K
     return (place * (K * K) + labels.long()).unsqueeze(-1) + column
-
-
-def _log_sums(rows: Tensor, sums: Tensor) -> Tensor:
-    return sums.log() if _is_safe(sums) else log_softplus(rows).logsumexp(-1)
-
-
-def _is_safe(sums: Tensor) -> bool:
-    return checks_values(sums) and bool((sums > _SAFE).all())
 
 
 def _sparse(index: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
