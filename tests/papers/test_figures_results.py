@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from dubito.errors import DubitoError
 from dubito.papers import figures, item
 from dubito.papers.figures import courses, histograms, skills
 from dubito.papers.figures._points import curves, runs_of
@@ -248,3 +249,17 @@ def test_skills_of_people_are_ranked_and_the_best_and_worst_are_shown():
     assert "8 of 9 annotators" in drawing.caption
     methods = [t.get_text() for t in drawing.figure.axes[-2].get_yticklabels()]
     assert len(methods) == 8
+
+
+def test_other_data_is_said_in_the_caption():
+    drawing = figures.picture(
+        "lukasik2020.figure3", lines("lukasik2020.figure3", data="cifar10"), size="small", data="cifar10"
+    )
+    assert drawing.caption.endswith("No value of the paper: other data.")
+    own = figures.picture("lukasik2020.figure3", lines("lukasik2020.figure3"), size="small")
+    assert "No value" not in own.caption
+
+
+def test_runs_without_regions_are_refused():
+    with pytest.raises(DubitoError, match="kept no regions"):
+        figures.picture("englesson2023.figure3", lines("englesson2023.figure3"), size="small")

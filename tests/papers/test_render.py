@@ -204,3 +204,15 @@ def test_intervals_over_seeds_are_bootstrapped_and_shown():
     assert any(row["low"] and float(row["low"]) <= float(row["ours"]) <= float(row["high"]) for row in rows)
     alone = collect(NAME, ITEM, [r for r in some_results() if r.config.seed == 0])
     assert "95 % interval" not in render(alone)
+
+
+def test_every_form_says_what_was_chosen_and_the_interval():
+    table = collect(NAME, ITEM, some_results())
+    entry = next(e for e in table.entries if e.ours is not None and e.ours.seeds > 1)
+    for form in FORMATS:
+        text = render(table, form)
+        assert "temperature=" in text, form
+        if form == "csv":
+            assert str(entry.ours.interval().low) in text
+        else:
+            assert interval_text(entry) in text, form

@@ -13,7 +13,8 @@ from ..errors import DubitoError, nearest
 from .collect import Entry, Table
 
 LEGEND = (
-    "ours ± standard deviation over seeds (number of seeds) | the paper's | ours minus theirs | verdict",
+    "ours ± standard deviation over seeds (number of seeds), 95 % bootstrap interval of the mean | the paper's | "
+    "ours minus theirs | verdict",
     "agrees: within max(2 points, twice the joint standard deviation); fewer than 3 seeds are not judged",
     "* p < .05, † p < .01, ‡ p < .001: differs from the reference method, paired t-test over seeds",
 )
@@ -50,8 +51,11 @@ def paper_text(entry: Entry) -> str:
 
 
 def cell_text(entry: Entry | None) -> str:
-    """The whole cell in one line."""
-    return "" if entry is None else " | ".join(_parts(entry))
+    """The whole cell in one line, with the interval of our mean in brackets."""
+    if entry is None:
+        return ""
+    ours, interval, *rest = _with_interval(entry)
+    return " | ".join([f"{ours} [{interval}]" if interval else ours, *rest])
 
 
 def difference_text(entry: Entry) -> str:
@@ -172,6 +176,9 @@ def markdown(table: Table) -> str:
     lines.append("|" + "---|" * len(grid[0]))
     lines += ["| " + " | ".join(row) + " |" for row in grid[1:]]
     notes = [f"- {note}" for note in (*tally(table), *table.facts, *_legend(table))]
+    if chosen := _chosen(table):
+        indented = (f"    - {c.strip()}" if c.startswith(" ") else f"  - {c}" for c in chosen)
+        notes += ["- parameters:", *indented]
     return "\n".join([*lines, "", *notes]) + "\n"
 
 
@@ -188,7 +195,8 @@ def _latex_escape(value: str) -> str:
 def latex(table: Table) -> str:
     """A tabular with booktabs rules."""
     grid = [[_latex_escape(cell.replace("|", "/")) for cell in row] for row in _grid(table)]
-    lines = [f"% {_heading(table)}", *(f"% {fact}" for fact in table.facts)]
+    chosen = [f"parameters of {line}" if line[:1] != " " else line for line in _chosen(table)]
+    lines = [f"% {line}" for line in (_heading(table), *tally(table), *table.facts, *_legend(table), *chosen)]
     lines += [r"\begin{tabular}{l" + "r" * (len(grid[0]) - 1) + "}", r"\toprule"]
     lines += [" & ".join(grid[0]) + r" \\", r"\midrule"]
     lines += [" & ".join(row) + r" \\" for row in grid[1:]]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import DubitoError, nearest
+from .. import item
 from ..configs import SIZES
 from ..results import Result
 from ._style import Drawing, save
@@ -68,7 +69,10 @@ def picture(
         raise DubitoError("unknown size", got=repr(size), remedy=nearest(size, SIZES))
     module = importlib.import_module(f".{FIGURES[name]}", __name__)
     drawn: Drawing = module.draw(name, results, size, data)
-    return drawn
+    own = {c.data for c in item(name).make("smoke", None, None)}
+    if data is None or data in own:
+        return drawn
+    return drawn._replace(caption=f"{drawn.caption} No value of the paper: other data.")
 
 
 def draw(

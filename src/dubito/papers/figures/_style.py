@@ -108,7 +108,8 @@ def title_of(method: str) -> str:
 
 def data_title(data: str) -> str:
     """ "CIFAR-10" for "cifar10"."""
-    return {ours: theirs for theirs, ours in DATASETS.items()}.get(data, data)
+    more = {"camvid": "CamVid", "labelme": "LabelMe", "shapes": "drawn shapes"}
+    return {**{ours: theirs for theirs, ours in DATASETS.items()}, **more}.get(data, data)
 
 
 def noise_title(config: Config) -> str:

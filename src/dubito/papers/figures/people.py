@@ -10,7 +10,7 @@ from ..results import Result
 from ..statistics import Summary, summarise
 from ..tables import METRICS
 from ._points import recorded, runs_of
-from ._style import BLACK, BLUE, Drawing, canvas, look, plain, seeds_text, title_of
+from ._style import BLACK, BLUE, Drawing, canvas, data_title, look, plain, seeds_text, title_of
 
 MAIN = "trace"
 ENOUGH = 20  # labels: an annotator with fewer has no matrix worth showing, true or estimated
@@ -40,8 +40,8 @@ def draw(name: str, results: Sequence[Result], size: str, data: str | None) -> D
     least = min(_counts(record)[people])
     few = f"{len(people)} of {len(record['true'])} annotators gave {least} labels or more and are drawn dark"
     caption = (
-        f"{title_of(MAIN).capitalize()}, {run.config.data}, seed {run.config.seed}: a dot is an annotator, its "
-        f"size the number of labels; {few}. True matrices are counted against experts' labels, which no "
+        f"{title_of(MAIN).capitalize()}, {data_title(run.config.data)}, seed {run.config.seed}: a dot is an "
+        f"annotator, its size the number of labels; {few}. True matrices are counted against experts' labels, which no "
         "method has seen; a class that an annotator never met has the row of the whole crowd. Scores: "
         f"{seeds_text(summaries)}. Confusion error: mean squared entry of the difference of the matrices."
     )

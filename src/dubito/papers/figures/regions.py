@@ -49,6 +49,8 @@ def draw(name: str, results: Sequence[Result], size: str, data: str | None) -> D
             f"Reduced: two hidden layers of {spot.width}, {spot.steps} full-batch steps of Adam at "
             f"{spot.lr:g} in place of 2,000 units and 2,000 steps of gradient descent; {spot.points} points."
         )
+    if not any(found.values()):
+        raise DubitoError("these runs kept no regions", where=name, remedy="run with record=regions")
     figure, axes = sheet(len(names), 2, 8.6, 3.7 * len(names))
     image: Any = None
     for row, set_name in enumerate(names):

@@ -34,11 +34,8 @@ def draw(name: str, results: Sequence[Result], size: str, data: str | None) -> D
     kept = len(next(iter(shown.values())))
     caption = (
         f"{first_line} on {data_title(first)}, first seed; images in the order of their mean IoU over the models "
-        f"shown: the {half} best and the {len(picked) - half} worst of {kept} that were kept. "
-        "No value of the paper: another data set and network."
+        f"shown: the {half} best and the {len(picked) - half} worst of {kept} that were kept."
     )
-    if first in ("voc", "cityscapes"):
-        caption = caption.replace(" No value of the paper: another data set and network.", "")
     return Drawing(figure, caption)
 
 

@@ -94,10 +94,7 @@ def _temperature(runs: Sequence[Result], metric: str) -> Drawing:
     axes[0, 0].set_ylabel(METRIC_WORDS[metric])
     headings(axes, [data_title(n) for n in names])
     bands = seeds_text(shown, "bootstrapped 95 % interval" if interval else "standard deviation")
-    own = [] if {"voc", "cityscapes"} & set(names) or not interval else ["No value of the paper: other data."]
-    return Drawing(
-        figure, " ".join([f"Against the softmax temperature; {bands}. Samples: in training.", *own])
-    )
+    return Drawing(figure, f"Against the softmax temperature; {bands}. Samples: in training.")
 
 
 def _sensitivity(runs: Sequence[Result]) -> Drawing:
