@@ -41,8 +41,8 @@ def draw(name: str, results: Sequence[Result], size: str, data: str | None) -> D
     few = f"{len(people)} of {len(record['true'])} annotators gave {least} labels or more and are drawn dark"
     caption = (
         f"{title_of(MAIN).capitalize()}, {data_title(run.config.data)}, seed {run.config.seed}: a dot is an "
-        f"annotator, its size the number of labels; {few}. True matrices are counted against experts' labels, which no "
-        "method has seen; a class that an annotator never met has the row of the whole crowd. Scores: "
+        f"annotator, its size the number of labels; {few}. True matrices are counted against experts' labels, "
+        "which no method has seen; a class that an annotator never met has the row of the whole crowd. Scores: "
         f"{seeds_text(summaries)}. Confusion error: mean squared entry of the difference of the matrices."
     )
     return Drawing(figure, caption)
