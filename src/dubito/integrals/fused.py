@@ -33,14 +33,21 @@ def quadrature(
     """log p, error, and gradients in mean, scale and temperature; and which rows need more, None if none does."""
     from . import triton_quadrature
 
-    *found, missed = triton_quadrature.nll(
+    *found, count = triton_quadrature.nll(
         mean.contiguous(), scale.contiguous(), one_or_all(temperature), target.contiguous(), tol
     )
     log_p, error, d_mean, d_scale, d_tau = found
-    hard = None
-    if int(missed) > 0:  # the only time that the device is waited for
-        hard = ~(error <= log_p.abs() * triton_quadrature.ALLOWED + tol)
+    hard = (
+        missed(log_p, error, tol) if int(count) > 0 else None
+    )  # the only time that the device is waited for
     return (log_p, error, d_mean, d_scale, d_tau), hard
+
+
+def missed(log_p: Tensor, error: Tensor, tol: float) -> Tensor:
+    """Rows of which the kernel says that it is not good enough."""
+    from .triton_quadrature import ALLOWED
+
+    return ~(error <= log_p.abs() * ALLOWED + tol)
 
 
 def one_or_all(temperature: Tensor) -> Tensor:

@@ -79,7 +79,7 @@ def grid() -> Grid:
     """Built once per process in a tenth of a second."""
     centre, half, angles = _angle_cells()
     cells = torch.arange(LEFT, RIGHT + 1, dtype=torch.float64)
-    x = ((cells[:, None] + 0.5 * _unit()) * STEP).clamp(X_MIN, X_MAX).flatten()
+    x = ((cells[:, None] + 0.5 * _unit()) * STEP).flatten()
     values = sample(x, angles.flatten()).reshape(CELLS, _POINTS, LOWER + UPPER, _POINTS)
     u = (0.5 * _unit())[:, None].expand(_POINTS, _POINTS).flatten()
     v = _unit()[None].expand(_POINTS, _POINTS).flatten()

@@ -14,6 +14,7 @@ from .border import Latent, as_latent
 from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready, scaled_gradients
+from .fused_mean import mean_loss, plain
 from .noise import check_kind, fresh_seed, power_of_two, sobol_bank
 from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve
 from .report import Report
@@ -121,7 +122,15 @@ def expected_softmax_nll(
     if method not in METHODS:
         raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
     check_kind(noise)
-    fused = factors is None and noise == "normal" and method not in ("mc", "fixed") and ready(mean)
+    if tol is not None and not tol > 0:
+        raise DubitoError("the tolerance must be positive", got=tol)
+    ordinary = factors is None and noise == "normal" and method not in ("mc", "fixed")
+    last = reduction == "mean" and report is None and dim in (-1, mean.dim() - 1)
+    if ordinary and last and plain(mean, scale, target, temperature):
+        bank = _bank(mean, samples, fresh_seed(generator), noise) if method == "qmc" else None
+        if method != "qmc" or fits(mean.shape[-1]):
+            return mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
+    fused = ordinary and ready(mean)
     latent = as_latent(mean, scale, factors, temperature, dim, keep_half=fused)
     if target.is_floating_point():
         latent, weights, kept = _every_class(latent, target.movedim(dim, -1)), target.movedim(dim, -1), None
@@ -129,8 +138,6 @@ def expected_softmax_nll(
     else:
         check_indices(target, latent.mean, ignore_index)
         kept = target != ignore_index
-    if tol is not None and not tol > 0:
-        raise DubitoError("the tolerance must be positive", got=tol)
     options = _Options(method, samples, fresh_seed(generator), tol, noise, report is not None)
     unread = method == "fixed" or fused  # no branch on values: a GPU would have to be waited for
     if unread and kept is not None:
@@ -145,10 +152,6 @@ def expected_softmax_nll(
         report(result)
     if kept is None:
         return reduce(-expect(log_p, weights.to(log_p.dtype)), None, reduction)
-    if fused and reduction == "mean" and not isinstance(temperature, Tensor) and temperature > 0:
-        # No log p is infinite here, so that ignored rows may be multiplied away: half as many launches.
-        share = kept.flatten().to(log_p.dtype)
-        return -torch.dot(log_p.flatten(), share / share.sum().clamp(min=1.0))
     return reduce(-log_p, kept, reduction)
 
 
@@ -208,11 +211,14 @@ def _enough(latent: Latent, target: Tensor, options: _Options, goal: float) -> i
 
 def _fused_qmc(latent: Latent, target: Tensor, options: _Options) -> Tensor:
     """The kernel for shared quasi-random points."""
-    classes = latent.mean.shape[-1]
-    count, device = power_of_two(options.samples), latent.mean.device
-    bank, _ = sobol_bank(count, classes, 0, options.seed, options.noise, device, torch.float32)
+    bank = _bank(latent.mean, options.samples, options.seed, options.noise)
     log_p: Tensor = QmcLikelihood.apply(*_flat(latent, target), bank)  # type: ignore[no-untyped-call]
     return log_p if target.dim() == 1 else log_p.reshape(target.shape)
+
+
+def _bank(mean: Tensor, samples: int, seed: int, noise: str) -> Tensor:
+    count = power_of_two(samples)
+    return sobol_bank(count, mean.shape[-1], 0, seed, noise, mean.device, torch.float32)[0]
 
 
 def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:

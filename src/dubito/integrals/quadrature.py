@@ -4,6 +4,7 @@ rest."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -54,10 +55,7 @@ def solve(
         found, missed = fused.quadrature(mean, scale, temperature, target, tol)
         if missed is None:
             return Answer(*found[:2], torch.ones((), dtype=torch.bool), *found[2:]), None
-        m, s, tau, y = _pick(missed, mean, scale, temperature, target)
-        rest, _ = solve(m.double(), s.double(), tau.double(), y, tol)
-        for old, new in zip(found, (*rest[:2], *rest[3:])):
-            old[missed] = new.to(old.dtype)
+        finish_hard(found, mean, scale, temperature, target, tol)
         return Answer(*found[:2], ~missed, *found[2:]), missed
     mean, scale, temperature = at_least_float32(mean), at_least_float32(scale), at_least_float32(temperature)
     if mean.shape[0] == 0:
@@ -80,6 +78,20 @@ def solve(
         d_temperature=torch.where(keep, answer.d_temperature, 0.0),
     )
     return answer, hard
+
+
+def finish_hard(
+    found: Sequence[Tensor], mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
+) -> None:
+    """Put the thorough rule's results in place of those that the kernel says are not good enough.
+
+    `found`: log p, error and the gradients in mean, scale and temperature, as the kernel left them.
+    """
+    missed = fused.missed(found[0], found[1], tol)
+    m, s, tau, y = _pick(missed, mean, scale, temperature, target)
+    rest, _ = solve(m.double(), s.double(), tau.double(), y, tol)
+    for old, new in zip(found, (*rest[:2], *rest[3:])):
+        old[missed] = new.to(old.dtype)
 
 
 def _elements(mean: Tensor) -> int:

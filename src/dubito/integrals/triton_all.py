@@ -27,14 +27,14 @@ def _top(mean_ptr, row, classes, BLOCK_K: tl.constexpr):
 
 
 @triton.jit
-def _stretch(table_ptr, cells_ptr, keep, mean, width, cell, offset, NODES: tl.constexpr):
+def _stretch(table_ptr, keep, mean, width, base, offset, NODES: tl.constexpr):
     """The first node and the distance of nodes."""
     low = tl.max(tl.max(tl.where(keep, mean - 14 * width, -1e30), 1), 0)
     high = tl.max(tl.max(tl.where(keep, mean + 16 * width, -1e30), 1), 0)
     index = tl.arange(0, _POINTS)[None, :]
     for _ in range(_ROUNDS):
         step = (high - low) / (_POINTS - 1)
-        m, m_x = rough(table_ptr, cells_ptr, (low + step * index - mean) / width, cell, offset)
+        m, m_x = rough(table_ptr, (low + step * index - mean) / width, base, offset)
         m = tl.where(keep, m, -1e30)
         peak = tl.max(m, 0, keep_dims=True)
         value = peak + tl.log(tl.sum(tl.exp(m - peak), 0, keep_dims=True))
@@ -46,18 +46,16 @@ def _stretch(table_ptr, cells_ptr, keep, mean, width, cell, offset, NODES: tl.co
 
 
 @triton.jit
-def _values(
-    table_ptr, cells_ptr, keep, mean, width, cos, sin, cell, offset, turn, low, step, NODES: tl.constexpr
-):
-    """At all nodes, (BLOCK_K, NODES): x, log of the rate, (dM/dv) / (dM/dx); and G + log step, (1, NODES)."""
+def _values(table_ptr, keep, mean, width, cos, sin, base, offset, turn, low, step, NODES: tl.constexpr):
+    """At all nodes, (BLOCK_K, NODES): x, log of the rate, (dM/d alpha) / (dM/dx); and G + log step, (1, NODES)."""
     x = (low + step * tl.arange(0, NODES)[None, :] - mean) / width
-    m, m_x, m_v = look_up(table_ptr, cells_ptr, x, cell, offset)
+    m, m_x, m_v = look_up(table_ptr, x, base, offset)
     # The Gumbel's tail is exactly exponential far to the right.
     slope = ROOT_C / sin
     straight = ((x - 8) * sin > ROOT_C * cos) & ((m < -21.0) | (x > X_MAX))
     line = slope * slope * cos * cos * 0.5 - 0.5772156649015329 - slope * x + tl.log(slope)
     log_slope = tl.where(straight, line, m + tl.log(tl.maximum(-m_x, 1e-30)))
-    ratio = tl.where(straight, (slope - x) * cos / (sin * turn), m_v / tl.minimum(m_x, -1e-30))
+    ratio = tl.where(straight, (slope - x) * cos / sin, m_v * turn / tl.minimum(m_x, -1e-30))
     log_rate = tl.where(keep, log_slope - tl.log(width), -1e30)
     total = tl.log(step) - tl.sum(tl.where(keep, tl.exp(m), 0.0), 0, keep_dims=True)
     return x, log_rate, ratio, total
@@ -65,18 +63,18 @@ def _values(
 
 @triton.jit
 def _forward(
-    mean_ptr, scale_ptr, tau_ptr, angle_ptr, cells_ptr, table_ptr, log_p_ptr, error_ptr, low_ptr, step_ptr, classes,
+    mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, low_ptr, step_ptr, classes,
     BLOCK_K: tl.constexpr, NODES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     gumbel = tl.load(tau_ptr + row).to(tl.float32) * ROOT_C
     shift = _top(mean_ptr, row, classes, BLOCK_K)
-    k, keep, mean, width, cos, sin, cell, offset, turn = class_columns(
+    k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
         mean_ptr, scale_ptr, angle_ptr, row, 0, classes, shift, gumbel, BLOCK_K
     )
-    low, step = _stretch(table_ptr, cells_ptr, keep, mean, width, cell, offset, NODES)
+    low, step = _stretch(table_ptr, keep, mean, width, base, offset, NODES)
     x, log_rate, ratio, total = _values(
-        table_ptr, cells_ptr, keep, mean, width, cos, sin, cell, offset, turn, low, step, NODES
+        table_ptr, keep, mean, width, cos, sin, base, offset, turn, low, step, NODES
     )
     terms = log_rate + total
     peak = tl.max(terms, 1, keep_dims=True)
@@ -97,18 +95,18 @@ def _forward(
 
 @triton.jit
 def _backward(
-    mean_ptr, scale_ptr, tau_ptr, angle_ptr, cells_ptr, table_ptr, log_p_ptr, low_ptr, step_ptr, grad_ptr,
+    mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, low_ptr, step_ptr, grad_ptr,
     d_mean_ptr, d_scale_ptr, d_tau_ptr, classes, BLOCK_K: tl.constexpr, NODES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     gumbel = tl.load(tau_ptr + row).to(tl.float32) * ROOT_C
     shift = _top(mean_ptr, row, classes, BLOCK_K)
-    k, keep, mean, width, cos, sin, cell, offset, turn = class_columns(
+    k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
         mean_ptr, scale_ptr, angle_ptr, row, 0, classes, shift, gumbel, BLOCK_K
     )
     low, step = tl.load(low_ptr + row), tl.load(step_ptr + row)
     x, log_rate, ratio, total = _values(
-        table_ptr, cells_ptr, keep, mean, width, cos, sin, cell, offset, turn, low, step, NODES
+        table_ptr, keep, mean, width, cos, sin, base, offset, turn, low, step, NODES
     )
     at = row.to(tl.int64) * classes + k
     log_p = tl.maximum(tl.load(log_p_ptr + at, mask=keep, other=0.0), -1e30)
@@ -119,7 +117,7 @@ def _backward(
     in_x = tl.where(keep, in_x, 0.0)
     a = tl.sum(in_x, 1, keep_dims=True)
     b = tl.sum(in_x * x, 1, keep_dims=True)
-    c = tl.sum(in_x * ratio, 1, keep_dims=True) * turn
+    c = tl.sum(in_x * ratio, 1, keep_dims=True)
     tl.store(d_mean_ptr + at, -a, mask=keep)
     tl.store(d_scale_ptr + at, -(cos * b + sin * c), mask=keep)
     d_tau = tl.sum(tl.sum(tl.where(keep, cos * c - sin * b, 0.0), 1), 0)

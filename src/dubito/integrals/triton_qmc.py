@@ -47,7 +47,7 @@ def _unnormalised(mean, scale, noise, inverse):
 @triton.jit
 def _nll_kernel(
     mean_ptr, scale_ptr, tau_ptr, target_ptr, bank_ptr, log_p_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr,
-    rows, classes, samples, tau_stride,
+    rows, classes, samples, tau_stride, ignore,
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Up to 32 classes they lie along registers, one row per thread: sums over classes need no communication.
@@ -60,6 +60,8 @@ def _nll_kernel(
     )
     live = row < rows
     target = tl.load(target_ptr + row, mask=live, other=0)
+    counts = target != ignore  # a row that does not count has log p = 0 and no gradients
+    target = tl.where(counts, target, 0)
     own_at = row.to(tl.int64) * classes + target
     own_mean = tl.load(mean_ptr + own_at, mask=live, other=0.0).to(tl.float32)
     own_scale = tl.load(scale_ptr + own_at, mask=live, other=0.0).to(tl.float32)
@@ -89,7 +91,9 @@ def _nll_kernel(
         peak = higher
     own = k == target
     slope = tl.where(tau > 0, 1.0 / tau, 0.0) / mass
-    tl.store(log_p_ptr + row, (peak + tl.log2(mass) - tl.log2(samples * 1.0)) * _LOG_2, mask=live)
+    slope = tl.where(counts, slope, 0.0)
+    log_p = (peak + tl.log2(mass) - tl.log2(samples * 1.0)) * _LOG_2
+    tl.store(log_p_ptr + row, tl.where(counts, log_p, 0.0), mask=live)
     tl.store(d_mean_ptr + at, (g_mean + tl.where(own, mass, 0.0)) * slope, mask=keep)
     tl.store(d_scale_ptr + at, (g_scale + tl.where(own, g_own, 0.0)) * slope, mask=keep)
     tl.store(d_tau_ptr + row, -g_tau * _LOG_2 * slope, mask=live)
@@ -167,12 +171,13 @@ def nll(
     target: Tensor,
     bank: Tensor,
     tile: dict[str, int] | None = None,
+    ignore: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """log p of the target (B,) and its gradients in mean, scale (B, K) and temperature (B, 1).
 
     The gradients in mean and scale have the type of these, all else is float32. mean and scale (B, K) contiguous,
     float32 or bfloat16; temperature (B, 1) or one number; bank (S, K) float32.
-    `tile` overrides the shape of the tiles.
+    `tile` overrides the shape of the tiles; rows with the label `ignore` get zeros.
     """
     rows, classes = mean.shape
     log_p = torch.empty(rows, dtype=torch.float32, device=mean.device)
@@ -181,7 +186,7 @@ def nll(
     options = tile or _launch(classes)
     _nll_kernel[_grid(rows, options)](
         mean, scale, temperature, target, bank, log_p, d_mean, d_scale, d_tau,
-        rows, classes, bank.shape[0], 1 if temperature.numel() > 1 else 0, **options,
+        rows, classes, bank.shape[0], 1 if temperature.numel() > 1 else 0, ignore, **options,
     )  # fmt: skip
     return log_p, d_mean, d_scale, d_tau
 

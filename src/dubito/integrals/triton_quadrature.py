@@ -18,32 +18,33 @@ import triton.language as tl
 from torch import Tensor
 
 from . import table as _table
-from .triton_range import support
-from .triton_table import ROOT_C, X_MAX, X_MIN, class_columns, look_up, tables
+from .triton_range import support, support_of_chunk
+from .triton_table import ROOT_C, X_MAX, class_columns, look_up, tables
 
 _FAR = tl.constexpr(_table.FAR)
 _ROUNDING = tl.constexpr(2.5e-7)  # of log p, relative: what float32 leaves
 ALLOWED = 3e-7  # beyond the tolerance, relative to log p
+_DEEP = tl.constexpr(-120.0)  # of the sum of log F: below it a term may lie outside the table
+_EDGE = tl.constexpr(5e-6)  # of a weight: the range must not end before the integrand does
 _CHANGE, _NOTHING = tl.constexpr(8e-3), tl.constexpr(1e-7)
 
 
 @triton.jit
 def _values(
-    mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, start, classes, shift, gumbel, t,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
+    mean_ptr, scale_ptr, angle_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K: tl.constexpr
+):
     """A chunk of classes at all nodes: some columns of `class_columns`, then x, M and its derivatives."""
-    k, keep, mean, width, cos, sin, cell, offset, turn = class_columns(
+    k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
         mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K
     )
     x = (t - mean) / width
-    m, m_x, m_v = look_up(table_ptr, cells_ptr, x, cell, offset)
+    m, m_x, m_v = look_up(table_ptr, x, base, offset)
     return k, keep, width, cos, sin, turn, x, m, m_x, m_v
 
 
 @triton.jit
 def _over_classes(k, keep, width, cos, sin, turn, x, m, m_x, m_v, target):
-    """Sums over a chunk, (1, nodes): log-integrand, rivals' rate, the target's M and ratio; and the least x."""
+    """Sums over a chunk, (1, nodes): log F, rivals' rate; the target's log-slope, M and ratio."""
     log_f = tl.where(keep, -tl.exp(m), 0.0)
     mine = k == target
     # The Gumbel's tail is exactly exponential far to the right.
@@ -51,18 +52,27 @@ def _over_classes(k, keep, width, cos, sin, turn, x, m, m_x, m_v, target):
     straight = ((x - 8) * sin > ROOT_C * cos) & ((m < -21.0) | (x > X_MAX))
     line = slope * slope * cos * cos * 0.5 - 0.5772156649015329 - slope * x + tl.log(slope)
     own = tl.where(straight, line, m + tl.log(tl.maximum(-m_x, 1e-30)))
-    slant = tl.where(straight, (slope - x) * cos / (sin * turn), m_v / tl.minimum(m_x, -1e-30))
-    terms = tl.sum(log_f + tl.where(mine, own, 0.0), 0, keep_dims=True)
+    slant = tl.where(straight, (slope - x) * cos / sin, m_v * turn / tl.minimum(m_x, -1e-30))
+    total = tl.sum(log_f, 0, keep_dims=True)
     rate = tl.sum(tl.where(mine, 0.0, log_f * m_x / width), 0, keep_dims=True)
+    log_slope = tl.sum(tl.where(mine, own, 0.0), 0, keep_dims=True)
     own_m = tl.sum(tl.where(mine & (straight == 0), m, 0.0), 0, keep_dims=True)
     ratio = tl.sum(tl.where(mine, slant, 0.0), 0, keep_dims=True)
-    bottom = tl.min(tl.where(keep, x, 1e30), 0, keep_dims=True)
-    return terms, rate, own_m, ratio, bottom
+    return total, rate, log_slope, own_m, ratio
 
 
 @triton.jit
 def _all(values):
     return tl.sum(tl.sum(values, 1), 0)
+
+
+@triton.jit
+def _earlier(weight, node, half):
+    """What the halving before the last one changed, to the fifth power."""
+    even = _all(tl.where(node % 4 == 0, weight, 0.0))
+    odd = _all(tl.where(node % 4 == 1, weight, 0.0))
+    change = tl.maximum(tl.abs(tl.log(2 * even / half)), tl.abs(tl.log(2 * odd / (1 - half))))
+    return change * change * change * change * change
 
 
 @triton.jit
@@ -78,7 +88,7 @@ def _averages(in_x, in_v, x, weight, mine, turn, own_a, own_b, own_c):
     a = tl.sum(in_x * weight, 1, keep_dims=True)
     b = tl.sum(in_x * x * weight, 1, keep_dims=True)
     c = tl.sum(in_v * weight, 1, keep_dims=True)
-    return tl.where(mine, own_a, a), tl.where(mine, own_b, b), tl.where(mine, own_c, c) * turn
+    return tl.where(mine, own_a, a), tl.where(mine, own_b, b), tl.where(mine, own_c, c * turn)
 
 
 @triton.jit
@@ -88,8 +98,8 @@ def _largest(values, keep):
 
 @triton.jit
 def _gradients(
-    d_mean_ptr, d_scale_ptr, row, classes, k, keep, width, cos, sin, turn, x, m, m_x, m_v, target, weight, coarse,
-    own_a, own_b, own_c, own_a2, own_b2, own_c2,
+    d_mean_ptr, d_scale_ptr, row, classes, k, keep, width, cos, sin, turn, x, m, m_x, m_v, target, counts,
+    weight, coarse, own_a, own_b, own_c, own_a2, own_b2, own_c2,
 ):  # fmt: skip
     """Store the gradients of a chunk; return its part of the temperature's (twice), and what checks them."""
     log_f = tl.where(keep, -tl.exp(m), 0.0)
@@ -101,8 +111,8 @@ def _gradients(
     d_mean = -a / width
     d_scale = -(cos * b + sin * c) / width
     at = row.to(tl.int64) * classes + k
-    tl.store(d_mean_ptr + at, d_mean, mask=keep)
-    tl.store(d_scale_ptr + at, d_scale, mask=keep)
+    tl.store(d_mean_ptr + at, tl.where(counts, d_mean, 0.0), mask=keep)
+    tl.store(d_scale_ptr + at, tl.where(counts, d_scale, 0.0), mask=keep)
     d_tau = tl.sum(tl.where(keep, (cos * c - sin * b) / width, 0.0))
     d_tau_2 = tl.sum(tl.where(keep, (cos * c2 - sin * b2) / width, 0.0))
     moved_mean = _largest((a2 - a) / width, keep)
@@ -120,8 +130,9 @@ def _gradients(
 
 @triton.jit
 def _kernel(
-    mean_ptr, scale_ptr, tau_ptr, target_ptr, angle_ptr, cells_ptr, table_ptr,
-    log_p_ptr, error_ptr, missed_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr, classes, tau_stride, tol, allowed,
+    mean_ptr, scale_ptr, tau_ptr, target_ptr, angle_ptr, table_ptr,
+    log_p_ptr, error_ptr, missed_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr, classes, tau_stride, tol,
+    allowed, ignore,
     BLOCK_K: tl.constexpr, POINTS: tl.constexpr, NODES: tl.constexpr, ONE: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """One row. ONE says that all classes fit into one chunk, whose values are then kept for the gradients.
@@ -133,15 +144,25 @@ def _kernel(
         if tl.load(error_ptr + row) <= tol + allowed * tl.abs(tl.load(log_p_ptr + row)):
             return
     target = tl.load(target_ptr + row)
+    counts = target != ignore
+    target = tl.where(counts, target, 0)
     gumbel = ROOT_C * tl.load(tau_ptr + row * tau_stride).to(tl.float32)
     own_at = row.to(tl.int64) * classes + target
     shift = tl.load(mean_ptr + own_at).to(tl.float32)
     own_scale = tl.load(scale_ptr + own_at).to(tl.float32)
     own_width = tl.sqrt(own_scale * own_scale + gumbel * gumbel)
-    low, high, mode = support(
-        mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, target, classes, shift, gumbel, own_width,
-        BLOCK_K, POINTS,
-    )  # fmt: skip
+    if ONE:
+        k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
+            mean_ptr, scale_ptr, angle_ptr, row, 0, classes, shift, gumbel, BLOCK_K
+        )
+        low, high, mode = support_of_chunk(
+            table_ptr, k, keep, mean, width, base, offset, target, own_width, POINTS
+        )
+    else:
+        low, high, mode = support(
+            mean_ptr, scale_ptr, angle_ptr, table_ptr, row, target, classes, shift, gumbel, own_width, BLOCK_K,
+            POINTS,
+        )  # fmt: skip
     node = tl.arange(0, NODES)[None, :]
     # A parabola t(s) brings the mode near the middle of the nodes: a long tail on one side needs few of them.
     step = (high - low) / (NODES - 1)
@@ -153,41 +174,44 @@ def _kernel(
 
     # Value: the integrand at all nodes.
     if ONE:
-        k, keep, width, cos, sin, turn, x, m, m_x, m_v = _values(
-            mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, 0, classes, shift, gumbel, t, BLOCK_K
-        )
-        terms, rate, own_m, ratio, bottom = _over_classes(
+        x = (t - mean) / width
+        m, m_x, m_v = look_up(table_ptr, x, base, offset)
+        log_f, rate, log_slope, own_m, ratio = _over_classes(
             k, keep, width, cos, sin, turn, x, m, m_x, m_v, target
         )
     else:
-        terms = tl.zeros([1, NODES], tl.float32)
+        log_f = tl.zeros([1, NODES], tl.float32)
         rate = tl.zeros([1, NODES], tl.float32)
+        log_slope = tl.zeros([1, NODES], tl.float32)
         own_m = tl.zeros([1, NODES], tl.float32)
         ratio = tl.zeros([1, NODES], tl.float32)
-        bottom = tl.full([1, NODES], 1e30, tl.float32)
         for start in range(0, classes, BLOCK_K):
             k, keep, width, cos, sin, turn, x, m, m_x, m_v = _values(
-                mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K
-            )  # fmt: skip
-            more, more_rate, more_m, more_ratio, deeper = _over_classes(
+                mean_ptr, scale_ptr, angle_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K
+            )
+            more, more_rate, more_slope, more_m, more_ratio = _over_classes(
                 k, keep, width, cos, sin, turn, x, m, m_x, m_v, target
             )
-            terms += more
+            log_f += more
             rate += more_rate
+            log_slope += more_slope
             own_m += more_m
             ratio += more_ratio
-            bottom = tl.minimum(bottom, deeper)
-    terms += tl.log(step * stretch) - tl.log(own_width)
+    terms = log_f + log_slope + tl.log(step * stretch) - tl.log(own_width)
     top = tl.max(tl.max(terms, 1), 0)
     total = _all(tl.exp(terms - top))
-    log_p = top + tl.log(total)
+    # A row that does not count has log p = 0, no error and no gradients.
+    log_p = tl.where(counts, top + tl.log(total), 0.0)
     weight = tl.exp(terms - top) / total
-    # Error: every other node alone, and whether anything that counts lies outside the table.
+    # Error: every other node alone, and whether what counts lies outside table or range.
     half = _all(tl.where(node % 2 == 0, weight, 0.0))
     coarse = tl.where(node % 2 == 0, weight / half, 0.0)
     change = tl.maximum(tl.abs(tl.log(2 * half)), tl.abs(tl.log(2 * (1 - half))))
-    error = change * tl.sqrt(change) + _ROUNDING * (1 + tl.abs(log_p))
-    lost = (weight > 1e-9) & ((bottom < X_MIN) | (own_m < _FAR))
+    error = tl.maximum(change * tl.sqrt(change), _earlier(weight, node, half)) + _ROUNDING * (
+        1 + tl.abs(log_p)
+    )
+    lost = (weight > 1e-9) & ((log_f < _DEEP) | (own_m < _FAR))
+    lost = lost | ((weight > _EDGE) & ((node == 0) | (node == NODES - 1)))
     error += tl.where(_all(lost.to(tl.float32)) > 0, float("inf"), 0.0)
     # Gradients: averages of derivatives of log F.
     own_a, own_b, own_c = _own(weight, rate, own_width, own_x, ratio)
@@ -195,7 +219,7 @@ def _kernel(
     if ONE:
         d_tau, d_tau_2, top_mean, top_scale, moved_mean, moved_scale, widest = _gradients(
             d_mean_ptr, d_scale_ptr, row, classes, k, keep, width, cos, sin, turn, x, m, m_x, m_v, target,
-            weight, coarse, own_a, own_b, own_c, own_a2, own_b2, own_c2,
+            counts, weight, coarse, own_a, own_b, own_c, own_a2, own_b2, own_c2,
         )  # fmt: skip
     else:
         d_tau = 0.0
@@ -207,11 +231,11 @@ def _kernel(
         widest = 0.0
         for start in range(0, classes, BLOCK_K):
             k, keep, width, cos, sin, turn, x, m, m_x, m_v = _values(
-                mean_ptr, scale_ptr, angle_ptr, cells_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K
+                mean_ptr, scale_ptr, angle_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K
             )  # fmt: skip
             part, part_2, mean_2, scale_2, off_mean, off_scale, wide = _gradients(
                 d_mean_ptr, d_scale_ptr, row, classes, k, keep, width, cos, sin, turn, x, m, m_x, m_v, target,
-                weight, coarse, own_a, own_b, own_c, own_a2, own_b2, own_c2,
+                counts, weight, coarse, own_a, own_b, own_c, own_a2, own_b2, own_c2,
             )  # fmt: skip
             d_tau += part
             d_tau_2 += part_2
@@ -223,9 +247,9 @@ def _kernel(
     floor = _NOTHING / widest
     moved = (moved_mean > _CHANGE * top_mean + floor) | (moved_scale > _CHANGE * top_scale + floor)
     moved = moved | (tl.abs(d_tau_2 - d_tau) > _CHANGE * tl.abs(d_tau) + floor)
-    tl.store(d_tau_ptr + row, ROOT_C * d_tau)
+    tl.store(d_tau_ptr + row, tl.where(counts, ROOT_C * d_tau, 0.0))
     tl.store(log_p_ptr + row, log_p)
-    error = tl.where(moved, float("inf"), error)
+    error = tl.where(counts, tl.where(moved, float("inf"), error), 0.0)
     tl.store(error_ptr + row, error)
     if AGAIN:
         good = error <= tol + allowed * tl.abs(log_p)
@@ -239,13 +263,15 @@ def nll(
     target: Tensor,
     tol: float = 2e-5,
     shapes: tuple[tuple[int, int, int], ...] | None = None,
+    ignore: int = -1,
 ) -> tuple[Tensor, ...]:
     """log p of the target (B,), its error (B,), gradients in mean, scale (B, K), temperature (B, 1); and a count.
 
     mean and scale (B, K) contiguous, float32 or bfloat16; temperature (B, 1) or one number; gradients in
     the type of the inputs, the rest in float32. An
     error above `tol` + `ALLOWED` |log p|, or a NaN, marks a row that needs the thorough rule; the last tensor (1,)
-    says how many there are. `shapes` overrides the nodes, points and warps of the two launches.
+    says how many there are. `shapes` overrides the nodes, points and warps of the two launches;
+    rows with the label `ignore` get zeros.
     """
     rows, classes = mean.shape
     device = mean.device
@@ -258,8 +284,8 @@ def nll(
         _kernel[(rows,)](
             mean, scale, temperature, target, *tables(device),
             log_p, error, missed, d_mean, d_scale, d_tau, classes, 1 if temperature.numel() > 1 else 0,
-            tol, ALLOWED, BLOCK_K=block, POINTS=points, NODES=nodes, ONE=classes <= block, AGAIN=again > 0,
-            num_warps=warps,
+            tol, ALLOWED, ignore, BLOCK_K=block, POINTS=points, NODES=nodes, ONE=classes <= block,
+            AGAIN=again > 0, num_warps=warps,
         )  # fmt: skip
     return log_p, error, d_mean, d_scale, d_tau, missed
 

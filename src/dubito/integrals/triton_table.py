@@ -1,9 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""The table of `table` and its look-up inside Triton kernels, in float32. Imported only where Triton is."""
+"""The table of `grid` and its look-up inside Triton kernels. Imported only where Triton is."""
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 import torch
@@ -11,25 +10,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from . import grid as _grid
 from . import table as _table
 
 ROOT_C = tl.constexpr(1.2825498301618641)
-_LEFT = tl.constexpr(_table.LEFT)
-_CELLS = tl.constexpr(_table.LEFT + _table.RIGHT)
-_ANGLES = tl.constexpr(_table.ANGLES)
-_SIZE = tl.constexpr((_table.LEFT + _table.RIGHT) * _table.ANGLES)
 X_MIN, X_MAX = tl.constexpr(_table.X_MIN), tl.constexpr(_table.X_MAX)
-_PER_STRETCH, _PER_STEP = tl.constexpr(1 / _table.STRETCH), tl.constexpr(1 / _table.STEP)
-_PER_TURN, _PER_ANGLE = tl.constexpr(1 / _table.TURN), tl.constexpr(1 / _table.STEP_ANGLE)
-_PER_UPTURN = tl.constexpr(1 / _table.UPTURN)
-_FIRST_STEP = tl.constexpr(math.log1p(math.pi / 2 / _table.UPTURN))
+_PER_STEP, _PER_TURN = tl.constexpr(1 / _grid.STEP), tl.constexpr(1 / _table.TURN)
+_LEFT, _RIGHT, _CELLS = tl.constexpr(_grid.LEFT), tl.constexpr(_grid.RIGHT), tl.constexpr(_grid.CELLS)
+_LOWER, _UPPER = tl.constexpr(_grid.LOWER), tl.constexpr(_grid.UPPER)
+_PER_LOWER, _PER_UPPER = tl.constexpr(_grid.PER_LOWER), tl.constexpr(_grid.PER_UPPER)
+_ANGLES = tl.constexpr(_grid.LOWER + _grid.UPPER)
+_SIZE = tl.constexpr((_grid.LOWER + _grid.UPPER) * _grid.CELLS)
 
 
 @triton.jit
-def angle(scale, gumbel):
-    """atan2(gumbel, scale) for non-negative arguments, to 1e-8."""
-    low, high = tl.minimum(scale, gumbel), tl.maximum(scale, gumbel)
-    r = low / high
+def _near_angle(scale, gumbel):
+    """atan of the smaller over the larger, both not negative, to 1e-8."""
+    r = tl.minimum(scale, gumbel) / tl.maximum(scale, gumbel)
     q = r * r
     p = q * 0.0028340641874819994 - 0.016005029901862144
     p = p * q + 0.042587608098983765
@@ -38,49 +35,50 @@ def angle(scale, gumbel):
     p = p * q - 0.14202570915222168
     p = p * q + 0.19992484152317047
     p = p * q - 0.3333306610584259
-    a = r * (p * q + 1.0)
-    return tl.where(gumbel > scale, 1.5707963267948966 - a, a)
+    return r * (p * q + 1.0)
 
 
 @triton.jit
 def class_columns(mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K: tl.constexpr):
-    """A chunk of classes as columns (BLOCK_K, 1): mask, centred mean, width, cos, sin, cell, offset, turn."""
+    """A chunk of classes as columns (BLOCK_K, 1): mask, centred mean, width, cos, sin, base, offset, turn."""
     k = start + tl.arange(0, BLOCK_K)[:, None]
     keep = k < classes
     at = row.to(tl.int64) * classes + k
     mean = tl.load(mean_ptr + at, mask=keep, other=0.0).to(tl.float32) - shift
     scale = tl.load(scale_ptr + at, mask=keep, other=1.0).to(tl.float32)
     width = tl.sqrt(scale * scale + gumbel * gumbel)
-    alpha = angle(scale, gumbel)
-    rest = 1.0 + (1.5707963267948966 - alpha) * _PER_UPTURN
-    steps = tl.log(1.0 + alpha * _PER_TURN) - tl.log(rest) + _FIRST_STEP
-    cell = tl.floor(steps * _PER_ANGLE).to(tl.int32)
-    cell = tl.minimum(tl.maximum(cell, 0), _ANGLES - 1)
-    turn = tl.load(angle_ptr + _ANGLES + cell)
-    offset = (alpha - tl.load(angle_ptr + cell)) * turn
-    return k, keep, mean, width, scale / width, gumbel / width, cell, offset, turn
+    near = _near_angle(scale, gumbel)
+    square = near * near
+    steep = gumbel > scale
+    lower = tl.minimum(tl.floor(tl.log(1.0 + near * _PER_TURN) * _PER_LOWER), _LOWER - 1.0)
+    upper = tl.minimum(tl.floor(square * _PER_UPPER), _UPPER - 1.0) + _LOWER
+    cell = tl.maximum(tl.where(steep, upper, lower), 0.0).to(tl.int32)
+    cell = tl.minimum(tl.maximum(cell, 0), _ANGLES - 1)  # whatever a NaN became
+    per = tl.load(angle_ptr + _ANGLES + cell)
+    first = cell == 0
+    q = tl.where(first, near * square, tl.where(steep, square, near))
+    rise = tl.where(first, 3 * square, tl.where(steep, -2 * near, 1.0))
+    offset = (q - tl.load(angle_ptr + cell)) * per
+    return k, keep, mean, width, scale / width, gumbel / width, cell * _CELLS - _LEFT, offset, rise * per
 
 
 @triton.jit
-def _place(cells_ptr, x, cell):
-    """Cell of the table for each x (clamped to it), its offset u and inverse half-width."""
-    x = tl.minimum(tl.maximum(x, X_MIN), X_MAX)
-    steps = tl.log(1.0 + tl.abs(x) * _PER_STRETCH) * _PER_STEP
-    at = tl.floor(tl.where(x < 0, -steps, steps)).to(tl.int32) + _LEFT
-    at = tl.minimum(tl.maximum(at, 0), _CELLS - 1)
-    inverse = tl.load(cells_ptr + _CELLS + at)
-    return cell * _CELLS + at, (x - tl.load(cells_ptr + at)) * inverse, inverse
+def _place(x, base):
+    """Cell of the table for each x (clamped to it), and the offset u in it."""
+    steps = tl.minimum(tl.maximum(x * _PER_STEP, _LEFT), _RIGHT)
+    cell = tl.floor(steps + 0.5)
+    return base + cell.to(tl.int32), steps - cell
 
 
 @triton.jit
-def rough(table_ptr, cells_ptr, x, cell, v):
+def rough(table_ptr, x, base, v):
     """M and dM/dx to a few digits; beyond the table a parabola (right) or twice a logarithm (left)."""
-    index, u, inverse = _place(cells_ptr, x, cell)
-    # powers of (u, v) up to degree 4: 1, v, .., v^4, u, u v, .., u^2, ..
-    linear = tl.load(table_ptr + 5 * _SIZE + index) + v * tl.load(table_ptr + 6 * _SIZE + index)
-    square = tl.load(table_ptr + 9 * _SIZE + index)
-    value = tl.load(table_ptr + index) + v * tl.load(table_ptr + _SIZE + index) + u * (linear + square * u)
-    slope, bend = (linear + 2 * square * u) * inverse, 2 * square * inverse * inverse
+    index, u = _place(x, base)
+    c = table_ptr + index
+    linear = tl.load(c + 4 * _SIZE) + v * tl.load(c + 5 * _SIZE)
+    square = tl.load(c + 7 * _SIZE)
+    value = tl.load(c) + v * tl.load(c + _SIZE) + u * (linear + square * u)
+    slope, bend = (linear + 2 * square * u) * _PER_STEP, 2 * square * _PER_STEP * _PER_STEP
     ahead = tl.maximum(x - X_MAX, 0.0)
     behind = tl.maximum(x / X_MIN, 1.0)
     value += ahead * (slope + 0.5 * bend * ahead) + 2 * tl.log(behind)
@@ -89,34 +87,25 @@ def rough(table_ptr, cells_ptr, x, cell, v):
 
 
 @triton.jit
-def look_up(table_ptr, cells_ptr, x, cell, v):
-    """M and its derivatives in x and in the angle offset v."""
-    index, u, inverse = _place(cells_ptr, x, cell)
+def look_up(table_ptr, x, base, v):
+    """M and its derivatives in x and in the angle offset v; NaN where x is."""
+    index, u = _place(x, base)
     c = table_ptr + index
-    a = tl.load(c + 14 * _SIZE)
-    b1, b0 = tl.load(c + 13 * _SIZE), tl.load(c + 12 * _SIZE)
-    value, d_u, d_v = a * u + (b0 + b1 * v), a, b1
-    c2, c1, c0 = tl.load(c + 11 * _SIZE), tl.load(c + 10 * _SIZE), tl.load(c + 9 * _SIZE)
-    d_u = d_u * u + value
-    value = value * u + (c0 + v * (c1 + v * c2))
-    d_v = d_v * u + (c1 + 2 * v * c2)
-    e3, e2 = tl.load(c + 8 * _SIZE), tl.load(c + 7 * _SIZE)
-    e1, e0 = tl.load(c + 6 * _SIZE), tl.load(c + 5 * _SIZE)
-    d_u = d_u * u + value
-    value = value * u + (e0 + v * (e1 + v * (e2 + v * e3)))
-    d_v = d_v * u + (e1 + v * (2 * e2 + v * 3 * e3))
-    f4, f3, f2 = tl.load(c + 4 * _SIZE), tl.load(c + 3 * _SIZE), tl.load(c + 2 * _SIZE)
-    f1, f0 = tl.load(c + _SIZE), tl.load(c)
-    d_u = d_u * u + value
-    value = value * u + (f0 + v * (f1 + v * (f2 + v * (f3 + v * f4))))
-    d_v = d_v * u + (f1 + v * (2 * f2 + v * (3 * f3 + v * 4 * f4)))
-    return value, d_u * inverse, d_v
+    # the powers 1, v, v^2, v^3, u, u v, u v^2, u^2, u^2 v, u^3
+    a3 = tl.load(c + 9 * _SIZE)
+    b2, a2 = tl.load(c + 8 * _SIZE), tl.load(c + 7 * _SIZE)
+    c1, b1, a1 = tl.load(c + 6 * _SIZE), tl.load(c + 5 * _SIZE), tl.load(c + 4 * _SIZE)
+    d0, c0, b0, a0 = tl.load(c + 3 * _SIZE), tl.load(c + 2 * _SIZE), tl.load(c + _SIZE), tl.load(c)
+    d_v = b0 + v * (2 * c0 + 3 * v * d0) + u * (b1 + 2 * v * c1 + u * b2)
+    a0 += v * (b0 + v * (c0 + v * d0))
+    a1 += v * (b1 + v * c1)
+    a2 += v * b2
+    value = a0 + u * (a1 + u * (a2 + u * a3)) + (x - x)
+    return value, (a1 + u * (2 * a2 + 3 * u * a3)) * _PER_STEP, d_v
 
 
 @lru_cache(maxsize=8)
-def tables(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Angle cells (centre, turn), x cells (centre, inverse), coefficients with x running fastest; float32."""
-    tab = _table.table(device, torch.float32)
-    cells = _table.LEFT + _table.RIGHT
-    flat = torch.stack(tab.coefficients).reshape(-1, cells, _table.ANGLES).transpose(1, 2).contiguous()
-    return torch.cat([tab.angle, tab.turn]), torch.cat([tab.centre, tab.inverse]), flat
+def tables(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Angle cells (centre, inverse half-width) and coefficients with x running fastest."""
+    tab = _grid.grid()
+    return torch.cat([tab.centre, tab.inverse]).to(device), torch.stack(tab.coefficients).to(device)
