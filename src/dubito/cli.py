@@ -56,14 +56,18 @@ def demo(
 register(app)
 
 
-@app.command(epilog="Example: dubito crowd labels.csv --out consensus")
+@app.command(epilog="Example: dubito crowd labels.csv")
 def crowd(
     labels: Annotated[Path, typer.Argument(help="CSV or Parquet with one row per given label.")],
     item: Annotated[str | None, typer.Option(help="Column of the item.")] = None,
     annotator: Annotated[str | None, typer.Option(help="Column of the annotator.")] = None,
     label: Annotated[str | None, typer.Option(help="Column of the label.")] = None,
     method: Annotated[str, typer.Option(help="How to reach a consensus.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder for consensus.csv and label_quality.csv.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for consensus.csv and label_quality.csv; beside LABELS unless given."),
+    ] = None,
+    files: Annotated[bool, typer.Option(help="Write the two files.")] = True,
     anonymise: Annotated[bool, typer.Option(help="Show numbers in place of annotators' names.")] = False,
 ) -> None:
     """Whom to trust and what they agree on: skills, confusions, agreement, whom to ask next."""
@@ -72,8 +76,9 @@ def crowd(
     from .crowd.command import run
     from .crowd.summary import render
 
+    place = (out or labels.with_name(f"{labels.stem}-consensus")) if files else None
     done = run(
-        labels, item=item, annotator=annotator, label=label, method=method, out=out, anonymise=anonymise
+        labels, item=item, annotator=annotator, label=label, method=method, out=place, anonymise=anonymise
     )
     console = Console()
     console.print(render(done.summary))

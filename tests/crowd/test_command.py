@@ -8,7 +8,9 @@ import io
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from dubito.cli import app
 from dubito.crowd import CrowdLabels, aggregate, render, run, summarise
 from dubito.crowd.summary import as_dict
 from dubito.errors import DubitoError
@@ -125,3 +127,19 @@ def test_a_right_answer_is_no_confusion():
     crowd = CrowdLabels([1, 1, 2, 2, 3, 3], list("ababab"), ["x", "y", "y", "y", "x", "x"])
     found = summarise(crowd, aggregate(crowd))
     assert all(c.true != c.given for c in (*found.crowd_confusions, *found.annotator_confusions))
+
+
+def test_the_command_alone_writes_both_files(table):
+    """`dubito crowd labels.csv` prints the page and writes the tables beside the labels, unless told not to."""
+    runner = CliRunner()
+    before = sorted(table.parent.iterdir())
+    said = runner.invoke(app, ["crowd", str(table), "--no-files"])
+    assert said.exit_code == 0, said.output
+    assert sorted(table.parent.iterdir()) == before
+    said = runner.invoke(app, ["crowd", str(table), "--anonymise"])
+    assert said.exit_code == 0, said.output
+    for text in ("95 % interval", "Worst confusions", "Krippendorff", "Ask next", "written:"):
+        assert text in said.output
+    assert "secret" not in said.output
+    assert len(read(table.parent / "labels-consensus" / "consensus.csv")) == 80
+    assert len(read(table.parent / "labels-consensus" / "label_quality.csv")) == 320
