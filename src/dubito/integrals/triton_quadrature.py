@@ -26,7 +26,7 @@ _ROUNDING = tl.constexpr(2.5e-7)  # of log p, relative: what float32 leaves
 ALLOWED = 3e-7  # beyond the tolerance, relative to log p
 _DEEP = tl.constexpr(-120.0)  # of the sum of log F: below it a term may lie outside the table
 _EDGE = tl.constexpr(5e-6)  # of a weight: the range must not end before the integrand does
-_CHANGE, _NOTHING = tl.constexpr(8e-3), tl.constexpr(1e-7)
+_CHANGE, _NOTHING = tl.constexpr(2e-3), tl.constexpr(1e-7)
 
 
 @triton.jit

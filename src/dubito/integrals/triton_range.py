@@ -9,7 +9,7 @@ import triton.language as tl
 
 from .triton_table import class_columns, rough
 
-_DROP, _ROUNDS = tl.constexpr(12.5), tl.constexpr(8)
+_DROP, _ROUNDS = tl.constexpr(14.5), tl.constexpr(8)
 
 
 @triton.jit
