@@ -174,6 +174,7 @@ def watch(file: str, plain: dict[str, Any], out: Path, log: Path) -> int:
         told = {"tests": found, "failing": left, "at_import": at_import}
         out.write_text(json.dumps(told), encoding="utf-8")
 
+    signal.setitimer(signal.ITIMER_REAL, 600)  # a file that hangs is left out
     sys.settrace(trace)
     return collect((file,), work, log)
 
