@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
@@ -90,9 +91,26 @@ class Method:
         }
 
     def build(self, **params: Any) -> Stages:
-        """The stages for these parameters; an unknown one is refused with the nearest name."""
-        known = set(inspect.signature(self.stages).parameters)
-        for name in params:
+        """The stages for these parameters; an unknown name or a value of another kind is refused."""
+        known = inspect.signature(self.stages).parameters
+        for name, value in params.items():
             if name not in known:
                 raise DubitoError(f"{self.name} has no parameter {name!r}", remedy=nearest(name, known))
+            _check_kind(f"{name} of {self.name}", value, known[name].annotation)
         return self.stages(**params)
+
+
+_KINDS: dict[str, Any] = {"bool": bool, "int": Integral, "float": Real, "str": str, "None": type(None)}
+
+
+def _check_kind(what: str, value: Any, annotation: Any) -> None:
+    """Refuse a value that is not of the kind that the parameter is annotated with, where these are plain ones.
+
+    A tensor may stand for a number, so that several runs can be vectorised.
+    """
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    kinds = [kind.strip() for kind in text.split("|")]
+    if isinstance(value, Tensor) or not set(kinds) <= _KINDS.keys():
+        return
+    if not any(isinstance(value, _KINDS[k]) and (k == "bool" or not isinstance(value, bool)) for k in kinds):
+        raise DubitoError(f"{what} is of another kind", expected=" or ".join(kinds), got=repr(value))

@@ -206,17 +206,30 @@ def parse(text: str) -> tuple[Method, dict[str, Any]]:
         method = METHODS[head]
     else:
         raise DubitoError(f"no method called {head!r}", remedy=nearest(head, METHODS))
-    params = {}
-    for part in filter(None, tail.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise DubitoError("a method's parameter is written key=value", got=repr(part), where=repr(text))
-        params[key.strip()] = _value(value.strip())
+    params = parse_parameters(tail, text)
     method.build(**params)
     return method, params
 
 
+def parse_parameters(text: str, where: str) -> dict[str, Any]:
+    """``key=value,...``: numbers, truth values in any case, None, and text.
+
+    Example:
+        >>> parse_parameters("lam=1e-1,covariance=diagonal,dummy=false", "ln")
+        {'lam': 0.1, 'covariance': 'diagonal', 'dummy': False}
+    """
+    params = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise DubitoError("a method's parameter is written key=value", got=repr(part), where=repr(where))
+        params[key.strip()] = _value(value.strip())
+    return params
+
+
 def _value(text: str) -> Any:
+    if text.lower() in ("true", "false", "none"):
+        text = text.capitalize()
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

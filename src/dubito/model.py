@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from . import heads, links
 from .errors import DubitoError
-from .losses import BODIES, bi_tempered, logistic_normal_nll, nll
+from .losses import BODIES, LATENT_BODIES, bi_tempered, logistic_normal_nll, nll
 from .losses.bi_tempered import _bi_tempered
 from .losses.logistic_normal import _logistic_normal
 
@@ -159,7 +159,7 @@ def example_losses(
     if row is not None and function in (logistic_normal_nll, bi_tempered):
         latent = heads.Latent(*(None if part is None else part[row] for part in latent))  # type: ignore[arg-type]
     if function is logistic_normal_nll:
-        options = {"temperature": model.tau, "dummy": model.head.dummy, **options}
+        options = {**_like_head(model), **options}
         return _logistic_normal(latent.mean, latent.root, target, **options)
     if function is bi_tempered:
         return _bi_tempered(latent.mean, target, **options)
@@ -211,6 +211,43 @@ def check_stages(model: Model, loss: Loss) -> None:
             "bi_tempered brings its own link, so it takes a Point head and no channel",
             remedy="use gce with this head or channel",
         )
+    _check_values(model, function, options)
+
+
+def _like_head(model: Model) -> dict[str, Any]:
+    """What the logistic-normal likelihood takes over from the model."""
+    head: Any = model.head
+    return {"temperature": model.tau, "dummy": head.dummy, "covariance": head.covariance}
+
+
+def _check_values(model: Model, function: Loss, options: Mapping[str, Any]) -> None:
+    """Call a loss of this library once on zeros: its border checks the options, which its body takes on trust."""
+    if function not in BODIES and function not in LATENT_BODIES:
+        return
+    K, device = model.num_classes, next((p.device for p in model.parameters()), None)
+    latent = [torch.zeros(1, K, device=device)]
+    if function is logistic_normal_nll:
+        head = _like_head(model)
+        if differing := [
+            name for name in ("dummy", "covariance") if options.get(name, head[name]) != head[name]
+        ]:
+            name = differing[0]
+            raise DubitoError(f"head and likelihood differ in {name}", expected=head[name], got=options[name])
+        options = {**head, **options}
+        mean = latent[0] if head["dummy"] else latent[0][:, 1:]
+        latent = [mean, mean[:, :1] if head["covariance"] == "isotropic" else mean]
+    try:
+        function(
+            *latent, torch.zeros(1, dtype=torch.int64, device=device), **{**options, "reduction": "none"}
+        )
+    except DubitoError:
+        raise
+    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise DubitoError(
+            "the loss cannot be called with these options",
+            where=getattr(function, "__name__", str(function)),
+            got=str(error).splitlines()[0][:200],
+        ) from None
 
 
 def _check_call(function: Loss, options: Mapping[str, Any]) -> None:

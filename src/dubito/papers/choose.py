@@ -10,6 +10,7 @@ from typing import Any
 
 from .._files import sha256
 from ..errors import DubitoError
+from ..methods import parse_parameters
 from .configs import Config, Pairs, run_id
 from .items import Choices, Item, choice_key
 from .results import Result
@@ -99,19 +100,4 @@ def _split(name: str) -> tuple[str, dict[str, Any]]:
     if head.endswith(".py"):
         function, _, tail = tail.partition(":")
         head = f"{head}:{function}"
-    options = {}
-    for part in filter(None, tail.split(",")):
-        key, _, text = part.partition("=")
-        options[key.strip()] = _value(text.strip())
-    return head, options
-
-
-def _value(text: str) -> Any:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    return head, parse_parameters(tail, name)
