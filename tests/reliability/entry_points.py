@@ -83,7 +83,8 @@ def data() -> LabelledData:
 
 
 def network() -> Model:
-    backbone = nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU())
+    with torch.random.fork_rng():
+        backbone = nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU())
     return Model(backbone, heads.Point(5, CLASSES, generator=generator()))
 
 

@@ -73,6 +73,9 @@ def call(name: str, seed: int, folder: Path) -> str:
     """One call; empty, or what went wrong."""
     dice = random.Random(f"{name} {seed}")
     given, bad, foreign = arguments(POINTS[name], dice, folder)
+    for count in ("steps", "epochs"):
+        if isinstance(given.get(count), int) and given[count] > 10**6:
+            given[count] = 7  # as many as asked for would be done, some day
     before = generators()
     said = attempt(name, seed, given, bad, foreign)
     return said or ("" if generators() == before else f"{name} #{seed}: it moved a global generator")
