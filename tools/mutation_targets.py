@@ -67,6 +67,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.fixed": _in("integrals", "fixed", "integrals_border"),
     "integrals.nll": (*_in("integrals", "integrals_border", "likelihood", "sampled"), *SOFTMAX),
     "integrals.quick": _in("integrals", "quick", "all_classes"),
+    "integrals.grid": _in("integrals", "likelihood", "integrals_border"),
+    "integrals.rapid": _in("integrals", "likelihood", "integrals_border"),
     "integrals.rows": _in("integrals", "likelihood", "quick", "all_classes"),
     "integrals.sampling": _in("integrals", "sampled", "integrals_border"),
     "integrals.scan": _in("integrals", "likelihood"),
