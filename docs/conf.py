@@ -13,7 +13,7 @@ author = "The dubito authors"
 copyright = "the dubito authors, Apache-2.0"
 html_title = "dubito"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml", "docstrings", "api_pages", "outside"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml", "docstrings", "api_pages", "outside", "access"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_ext", "pictures", "results/readme.md"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+AXE = os.environ.get("DUBITO_AXE", "")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -114,3 +116,36 @@ def test_pages_fit_a_phone_without_complaints(site):
         browser.close()
     assert wide == []
     assert said == []
+
+
+MAIN = ("index", "start", "commands", "which-method", "audit", "crowd", "segmentation", "reproduce", "scale")
+MAIN += ("reliability", "examples", "papers", "stages/index", "stages/losses", "api/index", "api/crowd")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.skipif(not AXE, reason="DUBITO_AXE must be the path of axe.min.js")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_axe_has_nothing_to_object_to(site, scheme, width):
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = {}
+    with sync.sync_playwright() as tools:
+        browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        for name in MAIN:
+            page.goto((site / f"{name}.html").as_uri())
+            page.evaluate(Path(AXE).read_text(encoding="utf-8"))
+            bad = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+            if bad:
+                found[name] = bad
+        browser.close()
+    assert found == {}
+
+
+def test_pages_are_mended_once(extension):
+    mended = extension("access").mended
+    html = '<pre>a</pre><aside class="sidebar-drawer">\n<dl>\n<dd>x,</dd>\n<dd>y,</dd>\n</dl>'
+    once = mended(html)
+    assert "tabindex" in once
+    assert "<dd>" not in once
+    assert mended(once) == once
