@@ -21,6 +21,7 @@ from .rows import Rows, log_slope_and_ratio, make_rows
 from .table import lookup, rough
 
 NODES = (64, 256, 1024)  # for all rows, then for those that miss
+MANY = 8192  # a last rule, for kernels only: on a CPU panels are quicker by then
 POINTS, ROUNDS = 32, 2
 LEFT, RIGHT = math.log(75.0), -18.0  # log(-G) at the two ends
 MOST_CLASSES = 64  # that a kernel takes
@@ -163,7 +164,7 @@ def quick(
     """
     log_p, error = QuickClasses.apply(mean, scale, temperature, NODES[0])  # type: ignore[no-untyped-call]
     hard = (~(error <= tol)).nonzero().flatten()
-    for nodes in NODES[1:]:
+    for nodes in (*NODES[1:], MANY) if fused.ready(mean, scale, temperature) else NODES[1:]:
         if len(hard) == 0:
             break
         picked = (x[hard] for x in (mean, scale, temperature))

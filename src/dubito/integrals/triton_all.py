@@ -125,10 +125,13 @@ def _backward(
 
 
 def _shape(classes: int, nodes: int) -> dict[str, int]:
-    """Tiles of at most 2^14 numbers: with many classes the last rule has fewer nodes, more rows are left."""
     block = max(2, triton.next_power_of_2(classes))
-    nodes = min(nodes, _MOST // block)
     return {"BLOCK_K": block, "NODES": nodes, "num_warps": max(1, min(16, block * nodes // 256))}
+
+
+def _long(classes: int, nodes: int) -> bool:
+    """Whether the nodes do not fit into one tile of 2^14 numbers."""
+    return triton.next_power_of_2(classes) * nodes > _MOST
 
 
 def forward(
@@ -139,10 +142,14 @@ def forward(
     log_p = torch.empty(rows, classes, dtype=torch.float32, device=mean.device)
     error, low, step = (torch.empty(rows, dtype=torch.float32, device=mean.device) for _ in range(3))
     inputs = [x.contiguous() for x in (mean, scale, temperature)]
-    _forward[(rows,)](
-        *inputs, *tables(mean.device), log_p, error, low, step, classes, **_shape(classes, nodes)
-    )
-    return log_p, error, low, step
+    found = (log_p, error, low, step)
+    if _long(classes, nodes):
+        from . import triton_long
+
+        triton_long.forward(inputs, nodes, found)
+    else:
+        _forward[(rows,)](*inputs, *tables(mean.device), *found, classes, **_shape(classes, nodes))
+    return found
 
 
 def backward(
@@ -160,8 +167,11 @@ def backward(
     d_mean, d_scale = (torch.empty_like(log_p) for _ in range(2))
     d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device)
     inputs = [x.contiguous() for x in (mean, scale, temperature)]
-    _backward[(rows,)](
-        *inputs, *tables(mean.device), log_p, low, step, grad.contiguous(), d_mean, d_scale, d_tau, classes,
-        **_shape(classes, nodes),
-    )  # fmt: skip
-    return d_mean, d_scale, d_tau
+    saved, found = (log_p, low, step, grad.contiguous()), (d_mean, d_scale, d_tau)
+    if _long(classes, nodes):
+        from . import triton_long
+
+        triton_long.backward(inputs, saved, nodes, found)
+    else:
+        _backward[(rows,)](*inputs, *tables(mean.device), *saved, *found, classes, **_shape(classes, nodes))
+    return found
