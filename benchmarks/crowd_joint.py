@@ -247,6 +247,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("labelme", "inputs", "mnist", "step"))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed of inputs and mnist")
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--network", choices=("mlp", "cnn4"), default="mlp", help="cnn4 is the paper's")
     parser.add_argument("--epochs", type=int, default=None, help="10 for inputs, 15 for mnist")
@@ -262,7 +263,7 @@ def main() -> None:
         return
     epochs = arguments.epochs or (10 if arguments.what == "inputs" else 15)
     methods = INPUT_METHODS if arguments.what == "inputs" else MNIST_METHODS
-    for seed in range(arguments.seeds):
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
         for method in methods:
             start = time.perf_counter()
             if arguments.what == "inputs":
