@@ -61,6 +61,7 @@ def solve(
     if mean.shape[0] == 0:
         value, error = mean.new_zeros(0), mean.new_zeros(0)
         return Answer(value, error, error.bool(), mean, mean, temperature), None
+    given = scale
     points, scale, mean, ties, lost = spread_points(mean, scale, temperature, target)
     answer = _quick(mean, scale, temperature, target, tol)
     hard: Tensor | None = ~_good(answer, tol) & ~lost
@@ -68,12 +69,16 @@ def solve(
         hard = None
     else:
         answer = _merge(answer, hard, _thorough(*_pick(hard, mean, scale, temperature, target), tol))
-    log_p = torch.where(lost, -math.inf, answer.log_p - ties.log())
     error = answer.error + _TABLE * (1 + answer.log_p.abs())
-    answer = answer._replace(log_p=log_p, error=torch.where(lost, 0.0, error))
+    d_mean = torch.where(answer.d_mean.abs() > _UNDERFLOW, answer.d_mean, 0.0)
+    answer = answer._replace(error=error, d_mean=d_mean)
+    if scale is given:  # no points
+        return answer, hard
     keep = ~lost.unsqueeze(-1)
     answer = answer._replace(
-        d_mean=torch.where(keep & (answer.d_mean.abs() > _UNDERFLOW), answer.d_mean, 0.0),
+        log_p=torch.where(lost, -math.inf, answer.log_p - ties.log()),
+        error=torch.where(lost, 0.0, error),
+        d_mean=torch.where(keep, d_mean, 0.0),
         d_scale=torch.where(keep & ~points, answer.d_scale, 0.0),
         d_temperature=torch.where(keep, answer.d_temperature, 0.0),
     )
