@@ -16,7 +16,8 @@ from torch import Generator, Tensor, nn
 
 from . import optim
 from ._crowd_posteriors import Judged, judge, questions
-from .backbones import MLP, build
+from ._estimators import network, seed_of, statistics
+from .backbones import MLP
 from .compose import train_method
 from .crowd import CrowdLabels, Questions
 from .data import LabelledData
@@ -119,8 +120,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X, y = validate_data(self, X, y, multi_output=True, **self._reading)
             crowd = _one_annotator(y)
         self._accept(X, crowd)
-        self._mean, self._scale = _statistics(X) if self.standardize else (0.0, 1.0)
-        seed = _seed(self.random_state)
+        self._mean, self._scale = statistics(X) if self.standardize else (0.0, 1.0)
+        seed = seed_of(self.random_state)
         data = LabelledData(
             self._inputs(X).float(),
             torch.full((len(X),), -1),
@@ -270,25 +271,7 @@ def _backbone(backbone: Any, shape: tuple[int, ...], source: Generator) -> nn.Mo
         return MLP(math.prod(shape), (), generator=source)
     if isinstance(backbone, tuple | list):
         return MLP(math.prod(shape), tuple(backbone), init="he", generator=source)
-    if isinstance(backbone, str):
-        return build(backbone, shape, generator=source)
-    made: nn.Module = backbone(shape, source)
-    return made
-
-
-def _statistics(X: Array) -> tuple[Array, Array]:
-    """Mean and deviation per feature or channel (axis 1), shaped to broadcast; 1 where nothing varies."""
-    axes = (0, *range(2, X.ndim))
-    mean, scale = X.mean(axes, keepdims=True), X.std(axes, keepdims=True)
-    return mean, np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is None:
-        return int(np.random.default_rng().integers(2**31))
-    if hasattr(random_state, "randint"):
-        return int(random_state.randint(2**31 - 1))
-    return int(random_state)
+    return network(backbone, shape, source)
 
 
 def _array(values: Tensor) -> Array:

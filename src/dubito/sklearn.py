@@ -19,7 +19,8 @@ from torch import Generator, Tensor, nn
 from . import optim
 from ._batches import WEIGHT
 from ._crowd_classifier import CrowdClassifier as CrowdClassifier
-from .backbones import MLP, build
+from ._estimators import network, seed_of, statistics
+from .backbones import MLP
 from .compose import train_method
 from .data import LabelledData
 from .errors import DubitoError
@@ -117,9 +118,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise DubitoError(
                 "the labels hold one class, which leaves nothing to learn", got=self.classes_.tolist()
             )
-        self._mean, self._scale = _statistics(X) if self.standardize else (np.zeros(1), np.ones(1))
+        self._mean, self._scale = statistics(X) if self.standardize else (np.zeros(1), np.ones(1))
         weight = None if sample_weight is None else _weights(sample_weight, X)
-        seed = _seed(self.random_state)
+        seed = seed_of(self.random_state)
         data = LabelledData(
             self._inputs(X).float(),
             torch.from_numpy(codes.astype(np.int64)),
@@ -218,18 +219,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 def _backbone(backbone: Any, shape: tuple[int, ...], source: Generator) -> nn.Module:
     if backbone == "auto":
         return MLP(shape[0], HIDDEN, init="glorot", generator=source)
-    if isinstance(backbone, str):
-        return build(backbone, shape, generator=source)
-    made: nn.Module = backbone(shape, source)
-    return made
-
-
-def _statistics(X: Array) -> tuple[Array, Array]:
-    """Mean and deviation per feature or channel (axis 1), shaped to broadcast; 1 where nothing varies."""
-    axes = (0, *range(2, X.ndim))
-    mean, scale = X.mean(axes, keepdims=True), X.std(axes, keepdims=True)
-    # A constant feature keeps a rounding error of its mean as deviation.
-    return mean, np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
+    return network(backbone, shape, source)
 
 
 def _weights(sample_weight: Any, X: Array) -> Tensor:
@@ -237,15 +227,6 @@ def _weights(sample_weight: Any, X: Array) -> Tensor:
     if weight.sum() <= 0:
         raise DubitoError("no example counts", where="sample_weight", expected="a weight above 0")
     return torch.from_numpy(weight / weight.mean()).float()
-
-
-def _seed(random_state: Any) -> int:
-    """An integer is the seed; a RandomState is asked for one; None asks the system, not numpy's global state."""
-    if random_state is None:
-        return int(np.random.default_rng().integers(2**31))
-    if hasattr(random_state, "randint"):
-        return int(random_state.randint(2**31 - 1))
-    return int(random_state)
 
 
 def _fold_numbers(cv: Any, data: LabelledData) -> Tensor:
