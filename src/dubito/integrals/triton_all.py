@@ -131,7 +131,7 @@ def _shape(classes: int, nodes: int) -> dict[str, int]:
 
 def _long(classes: int, nodes: int) -> bool:
     """Whether the nodes do not fit into one tile of 2^14 numbers."""
-    return triton.next_power_of_2(classes) * nodes > _MOST
+    return bool(triton.next_power_of_2(classes) * nodes > _MOST)
 
 
 def forward(

@@ -7,7 +7,6 @@ Low temperatures make classes with little noise narrow and leave the others wide
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
