@@ -154,12 +154,18 @@ def page() -> str:
 def pictures() -> list[str]:
     """Figures 3 and 4 of the paper for this set, where they were drawn."""
     made = []
-    for name, what in (("masks", "Segmentations beside the truth"), ("variance", "Standard deviations")):
-        if (PAGE.parent / f"camvid-{name}.jpg").exists():
-            made += ["", f"![{what}, good and bad cases](camvid-{name}.jpg)"]
-    where = "--results results/segmentation/pictures --size small --data camvid"
-    command = f"dubito paper figure collier2020.figure4 {where}"
-    told = f"Figures 3 and 4 of the paper for this set; `{command}` draws the second from its lines."
+    for name, what in (
+        ("masks", "Segmentations beside the truth"),
+        ("variance", "Standard deviations by class"),
+    ):
+        if (PAGE.parent / f"camvid-{name}.png").exists():
+            made += ["", f"![{what}, good and bad cases](camvid-{name}.png)"]
+    options = "--data camvid --size small"
+    told = (
+        f"Figures 3 and 4 of the paper for this set, the compact network and clean labels, first seed: `dubito paper "
+        f"run collier2020.figure3 {options}`, then `dubito paper figure collier2020.figure3 {options}` and the same "
+        "for figure4. The result files hold photographs of the set and are therefore not kept here."
+    )
     return ["", "## Pictures", "", told, *made] if made else []
 
 
