@@ -162,8 +162,8 @@ def pictures() -> list[str]:
             made += ["", f"![{what}, good and bad cases](camvid-{name}.png)"]
     options = "--data camvid --size small"
     told = (
-        f"Figures 3 and 4 of the paper for this set, the compact network and clean labels, first seed: `dubito paper "
-        f"run collier2020.figure3 {options}`, then `dubito paper figure collier2020.figure3 {options}` and the same "
+        f"Figures 3 and 4 of the paper for this set, the compact network, clean labels, first seed: `dubito paper "
+        f"run collier2020.figure3 {options}`, then `dubito paper figure collier2020.figure3 {options}` and so "
         "for figure4. The result files hold photographs of the set and are therefore not kept here."
     )
     return ["", "## Pictures", "", told, *made] if made else []
