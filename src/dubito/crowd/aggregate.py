@@ -52,8 +52,8 @@ def aggregate(
     * ``"hierarchical"``: a matrix per annotator, drawn towards the annotator's skill over the crowd's pattern of
       errors by as much as the crowd itself shows to be right (variational Bayes). ``"auto"`` is this model: with
       many labels it is as free as Dawid-Skene, with five per annotator as safe as the vote. It was chosen without
-      truth, as the model here whose worst case is best in predicting held-out labels, over eight families of
-      simulated crowds (`benchmarks/crowd_choice.py`). `compare` judges the models on a crowd of your own.
+      truth, as the model here whose worst case is best in predicting held-out labels, over families of simulated
+      crowds (`benchmarks/crowd_choice.py`, `crowd_confirm.py`). `compare` judges models on a crowd of your own.
     * ``"dawid-skene"``: a matrix per annotator, `strength` pseudo-labels per true class spread like the
       crowd's pooled matrix (MAP); ``strength=0`` is maximum likelihood.
     * ``"skill"``: an ability per annotator and an easiness per class over one pattern of errors.
