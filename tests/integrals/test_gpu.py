@@ -122,3 +122,24 @@ def test_memory_does_not_grow_with_the_work():
         torch.cuda.synchronize()
         extra = torch.cuda.max_memory_allocated() - before
         assert extra <= 4 * (mean.numel() + scale.numel()) * 4, (method, extra)
+
+
+@pytest.mark.parametrize("method", ["quadrature", "qmc"])
+@pytest.mark.parametrize("classes", [21, 100])
+def test_the_mean_is_that_of_the_rows(method, classes):
+    """The mean loss, which has kernels of its own, against the rows one by one; ignored rows weigh nothing."""
+    mean, scale, _, target = (x.cuda() for x in families.rows("lognormal", 0.5, classes, 300))
+    target[::7] = -100
+    mean, scale = mean.float().requires_grad_(), scale.float().requires_grad_()
+    settings = {"temperature": 0.5, "method": method, "samples": 64}
+    rows = expected_softmax_nll(mean, scale, target, reduction="none", **settings)
+    wanted = rows.sum() / (target != -100).sum()
+    found = expected_softmax_nll(mean, scale, target, **settings)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    for a, b in zip(*(torch.autograd.grad(2 * loss, (mean, scale)) for loss in (found, wanted))):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-7)
+        assert float(a[::7].abs().max()) == 0.0
+    shaped = expected_softmax_nll(
+        mean.reshape(3, 100, classes), scale.reshape(3, 100, classes), target.reshape(3, 100), **settings
+    )
+    torch.testing.assert_close(shaped, found)
