@@ -26,9 +26,9 @@ for classes, nodes in ((11, 2048), (21, 1024), (3, 8192)):
     tau = torch.full((3, 1), 0.05)
     assert triton_all._long(classes, nodes)
     log_p, error, low, step = triton_all.forward(mean, scale, tau, nodes)
-    right, _, first, distance = quick._forward(nodes, mean, scale, tau)
+    right, said, first, distance = quick._forward(nodes, mean, scale, tau)
     assert float((log_p - right).abs().max()) < 5e-5
-    assert float(error.max()) < 1e-5
+    assert float((error - said).abs().max()) < 1e-5 + 0.01 * float(said.max())
     got = triton_all.backward(mean, scale, tau, log_p, low, step, grad, nodes)
     for a, b in zip(got, quick._backward(nodes, mean, scale, tau, right, first, distance, grad)):
         assert float((a - b).abs().max()) < 1e-4 * float(b.abs().max())
