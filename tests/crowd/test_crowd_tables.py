@@ -125,3 +125,12 @@ def test_without_pandas_and_pyarrow(tmp_path, monkeypatch):
         crowd.to_long()
     with pytest.raises(DubitoError, match=r"dubito\[tables\]"):
         CrowdLabels.from_long(tmp_path / "x.parquet")
+
+
+def test_parquet_there_and_back(tmp_path):
+    pytest.importorskip("pyarrow")
+    crowd = CrowdLabels([7, 7, 9], ["a", "b", "b"], ["yes", "no", "yes"], time=[1.5, 2.0, 3.0])
+    crowd.to_parquet(tmp_path / "labels.parquet", item="image")
+    again = CrowdLabels.from_long(tmp_path / "labels.parquet", item="image", time="time")
+    assert again.item_ids.tolist() == [7, 9]
+    assert again.to_long().equals(crowd.to_long())

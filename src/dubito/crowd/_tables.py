@@ -200,3 +200,20 @@ def to_csv(
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(zip(*(c.tolist() for c in columns.values())))
+
+
+def to_parquet(
+    self: CrowdLabels,
+    path: str | os.PathLike[str],
+    item: str = "task",
+    annotator: str = "worker",
+    label: str = "label",
+) -> None:
+    """Write the long table as Parquet; numbers stay numbers, and `from_long` reads it back."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise DubitoError("Parquet needs pyarrow", remedy="pip install 'dubito[tables]'") from None
+    columns = columns_of(self, item, annotator, label)
+    parquet.write_table(pa.table({name: pa.array(c.tolist()) for name, c in columns.items()}), path)

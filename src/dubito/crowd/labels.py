@@ -218,6 +218,7 @@ class CrowdLabels:
     to_dense = _tables.to_dense
     to_long = _tables.to_long
     to_csv = _tables.to_csv
+    to_parquet = _tables.to_parquet
 
 
 _NAMES = ("items", "annotators", "labels")
