@@ -151,15 +151,16 @@ class Beyond:
 
 @dataclass(frozen=True)
 class Starred:
-    """A cell differs from the reference in the paired test (p < .05)."""
+    """A cell differs from the reference in the paired test (p < .05), or, as the paper says, does not."""
 
     cell: At
     reference: At
+    marked: bool = True
 
     def decide(self, source: Source) -> str:
-        """A difference that is not significant fails the claim."""
+        """A difference that is not significant fails the claim that it is."""
         found = source.differs(self.cell, self.reference)
-        return UNKNOWN if found is None else HOLDS if found else FAILS
+        return UNKNOWN if found is None else HOLDS if found == self.marked else FAILS
 
 
 @dataclass(frozen=True)
