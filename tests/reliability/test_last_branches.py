@@ -1,0 +1,169 @@
+"""Branches that nothing else takes: refusals, empty inputs, other devices, loops that come to their bound.
+
+With these every branch of the mathematical modules is taken (docs/reliability.md says how it is measured).
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from dubito import channels, integrals, links, losses
+from dubito._tensors import check_distribution, checks_values
+from dubito.crowd import CrowdLabels, aggregate, ask, ask_next, vote
+from dubito.crowd._em import Shared, Sums
+from dubito.errors import DubitoError
+from dubito.integrals import all_classes, expected, search
+from dubito.integrals.border import as_latent
+from dubito.integrals.rows import make_rows
+from dubito.segmentation.scores import SegmentationScores
+
+
+def small() -> CrowdLabels:
+    return CrowdLabels.from_dense([[0, 1, 1], [1, 1, -1], [0, 0, 0]], classes=2)
+
+
+def test_values_are_read_on_the_cpu_alone() -> None:
+    elsewhere = torch.zeros(2, 3, device="meta")
+    assert not checks_values(elsewhere)
+    check_distribution(elsewhere)
+    check_distribution(torch.zeros(0, 3))
+    with pytest.raises(DubitoError, match="two devices"):
+        losses.nll(elsewhere, torch.tensor([0, 1]))
+
+
+def test_channels_that_are_not_trained_and_penalties_alone() -> None:
+    who, labels = torch.tensor([1, 0]), torch.tensor([0, 2])
+    log_p = torch.randn(2, 3, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    frozen = channels.AnnotatorConfusion(2, 3, sparse=True).requires_grad_(False)
+    moving = log_p.clone().requires_grad_()
+    frozen.log_given(moving, who, labels).sum().backward()
+    dense = log_p.clone().requires_grad_()
+    frozen(dense, who).gather(-1, labels.unsqueeze(-1)).sum().backward()
+    torch.testing.assert_close(moving.grad, dense.grad)
+    one, two = channels.AnnotatorConfusion(2, 3, sparse=True), channels.AnnotatorConfusion(2, 3)
+    with one.sharing(who):
+        one.log_given(log_p, who, labels)
+        one.diagonals(who).sum().backward()
+    two.diagonals(who).sum().backward()
+    assert one.weight.grad is not None
+    torch.testing.assert_close(one.weight.grad.to_dense(), two.weight.grad)
+
+
+def test_sums_over_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes with equal sums: counts, prior, squares and likelihood double, posteriors stay."""
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda part: part.mul_(2))
+    posterior, empty = torch.tensor([[0.25, 0.75]]), torch.zeros(0)
+    found = Shared(True)(Sums(torch.ones(3), torch.tensor([1.0, 2.0]), -1.5, posterior, empty))
+    assert found.counts.tolist() == [2.0, 2.0, 2.0]
+    assert found.prior.tolist() == [2.0, 4.0]
+    assert found.log_likelihood == -3.0
+    assert found.posterior is posterior
+    assert found.squares is empty
+    assert Shared(True).number(2.5, posterior) == 5.0
+    assert Shared(False).number(2.5, posterior) == 2.5
+
+
+def test_crowd_refusals() -> None:
+    crowd = small()
+    with pytest.raises(DubitoError, match="no matrices to start from"):
+        aggregate(crowd, "dawid-skene", start=aggregate(crowd, "vote"))
+    with pytest.raises(DubitoError, match="items x classes"):
+        vote.majority_vote(crowd, counts=torch.zeros(2, 2))
+    for q, A in ((torch.ones(3) / 3, torch.eye(2)), (torch.ones(2) / 2, torch.ones(2))):
+        with pytest.raises(DubitoError, match="differ in classes"):
+            ask.expected_gain(q, A)
+    with pytest.raises(DubitoError, match="must be real"):
+        ask.expected_gain(torch.tensor([1, 0]), torch.eye(2))
+
+
+def test_nobody_to_ask() -> None:
+    empty = CrowdLabels([], [], [], classes=2, item_ids=["a"])
+    assert len(ask_next(empty, aggregate(empty))) == 0
+
+
+def test_axes_and_temperatures_that_do_not_exist() -> None:
+    with pytest.raises(DubitoError, match="class axis"):
+        links.log_softmax(torch.zeros(2, 3), dim=2)
+    with pytest.raises(DubitoError, match="class axis"):
+        links.log_softmax(torch.zeros(2, 3), dim=-3)
+    with pytest.raises(DubitoError, match="real"):
+        links.log_softmax(torch.zeros(2, 3), torch.tensor(1j))
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"num_classes": 0}, "class"),
+        ({"device": "nowhere"}, "device"),
+        ({"bins": 0}, "bins"),
+        ({"boundary": 1.0}, "borders"),
+        ({"boundary": -0.1}, "borders"),
+    ],
+)
+def test_scores_that_cannot_be(options: dict[str, object], word: str) -> None:
+    with pytest.raises(DubitoError, match=word):
+        SegmentationScores(**{"num_classes": 3, **options})
+    with pytest.raises(DubitoError, match="no such sum"):
+        SegmentationScores(3).sums("nothing")
+
+
+def test_sampled_links_without_draws_and_without_temperature() -> None:
+    mean, scale = torch.tensor([1.0, 0.0, 0.5]), torch.ones(3)
+    for nothing in (torch.zeros(()), torch.zeros(0, 3)):
+        with pytest.raises(DubitoError, match="no draw"):
+            integrals.sampled_log_softmax(mean, scale, nothing)
+    noise = torch.tensor([[0.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
+    found = integrals.sampled_log_softmax(mean, scale, noise, temperature=0.0).exp()
+    assert found.tolist() == pytest.approx([0.5, 0.5, 0.0])
+    as_tensor = integrals.sampled_log_softmax(mean, scale, noise, temperature=torch.tensor(0.0)).exp()
+    torch.testing.assert_close(found, as_tensor)
+
+
+def test_integrals_refuse_methods_and_tolerances() -> None:
+    mean, scale = torch.zeros(2, 3), torch.ones(2, 3)
+    with pytest.raises(DubitoError, match="unknown method"):
+        integrals.expected_log_softmax(mean, scale, method="qcm")
+    for bad in (0.0, -1.0, math.nan):
+        with pytest.raises(DubitoError, match="tolerance"):
+            integrals.expected_log_softmax(mean, scale, tol=bad)
+        with pytest.raises(DubitoError, match="tolerance"):
+            integrals.expected_softmax_nll(mean, scale, torch.tensor([0, 1]), tol=bad)
+
+
+def test_more_points_until_the_tolerance_or_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = torch.Generator().manual_seed(0)
+    mean, scale, factors = (torch.randn(s, generator=g) for s in ((4, 6), (4, 6), (4, 6, 4)))
+    latent = as_latent(mean, scale.abs(), factors, 0.5, -1)
+    monkeypatch.setattr(expected, "_MANY", 4 * expected._FEW)
+    counts = [expected._enough(latent, tol, 1, "normal") for tol in (1.0, 1e-30)]
+    assert counts == [expected._FEW, 4 * expected._FEW]
+    empty = as_latent(mean[:0], scale[:0], factors[:0], 0.5, -1)
+    assert expected._enough(empty, 1e-30, 1, "normal") == expected._FEW
+
+
+def rows(n: int = 5, classes: int = 4) -> object:
+    g = torch.Generator().manual_seed(1)
+    mean = 3 * torch.randn(n, classes, generator=g, dtype=torch.float64)
+    scale = torch.rand(n, classes, generator=g, dtype=torch.float64) + 0.1
+    return make_rows(mean, scale, torch.full((n, 1), 0.7, dtype=torch.float64), torch.arange(n) % classes)
+
+
+def test_searches_end_at_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a search is cut short it gives what it has: no NaN, and bounds not found yet are infinite."""
+    long = search.find_mode(rows())
+    monkeypatch.setattr(search, "_AT_MOST", 1)
+    short = search.find_mode(rows())
+    assert bool(short.isfinite().all())
+    assert not torch.allclose(short, long)
+    support, _ = search.find_support(rows(), 38.0, None)
+    assert not any(bool(part.isnan().any()) for part in support)
+
+
+def test_panels_stop_halving_at_their_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_classes, "_DEPTH", 3)
+    panels, error = all_classes.refine(rows(), 1e-300)
+    assert bool((error > 1e-300).all()), "what is left is told"
+    assert len(panels.row) > 0
