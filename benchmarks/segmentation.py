@@ -44,25 +44,22 @@ KEYS = ("network", "labels", "tau", "seed", "upsample")
 
 
 def jobs(seeds: tuple[int, ...]) -> list[dict[str, Any]]:
-    """What the question is about first: one seed of DeepLabv3+, all temperatures, the places, the other seeds."""
+    """What the question is about first, all seeds of it; then the places, DeepLabv3+, and the rest of the curves."""
 
-    def of(network: str, labels: str, taus: tuple[float | None, ...], seed: int, where: str) -> list[Any]:
-        rest = {"network": network, "labels": labels, "seed": seed, "upsample": where}
-        return [{"tau": tau, **rest} for tau in taus]
+    def of(network: str, labels: str, taus: tuple[float | None, ...], where: str = PAPER) -> list[Any]:
+        rest = {"network": network, "labels": labels, "upsample": where}
+        return [{"tau": tau, "seed": seed, **rest} for seed in seeds for tau in taus]
 
-    both = ("border", "clean")
-    curve = [job for seed in seeds for labels in both for job in of("compact", labels, TAUS, seed, PAPER)]
-    places = [
-        job for seed in seeds for where in PLACES for job in of("compact", "border", (1.0,), seed, where)
-    ]
-    deep = [
-        job
-        for taus in ((None, 1.0, 0.05), (0.2, 0.5), (0.1, 2.0, 5.0))
-        for labels in both
-        for seed in seeds
-        for job in of("deeplab", labels, taus, seed, PAPER)
-    ]
-    return deep[:3] + curve + places + deep[3:]
+    core: tuple[float | None, ...] = (None, 1.0, 0.5, 0.2)
+    found = of("compact", "border", core) + of("compact", "border", (2.0, 0.05))
+    found += of("compact", "clean", core) + of("compact", "clean", (2.0, 0.05))
+    found += [job for where in PLACES for job in of("compact", "border", (1.0,), where)]
+    for taus in ((None, 1.0, 0.05), (0.2, 0.5)):
+        found += of("deeplab", "border", taus) + of("deeplab", "clean", taus)
+    for network in ("compact", "deeplab"):
+        for labels in ("border", "clean"):
+            found += of(network, labels, TAUS)
+    return list({name_of(job): job for job in found}.values())
 
 
 def prepare(folder: Path) -> None:
