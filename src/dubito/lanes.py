@@ -158,7 +158,11 @@ class Lane:
                 x = data.batch(rows)
                 noise = draw(self.model, self.stages, len(rows), x.device) if self.on_gpu else {}
                 found.append(self.step(x, None, noise).float())
-        return torch.cat(found)
+            log_p = torch.cat(found)
+        if self.stream is not None:  # whoever reads it, on whatever stream, reads it finished
+            torch.cuda.current_stream().wait_stream(self.stream)
+            log_p.record_stream(torch.cuda.current_stream())
+        return log_p
 
     def _step(self, opt: torch.optim.Optimizer, plan: _Plan) -> None:
         positions, epoch = plan.next(opt)
