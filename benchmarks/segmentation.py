@@ -44,7 +44,7 @@ KEYS = ("network", "labels", "tau", "seed", "upsample")
 
 
 def jobs(seeds: tuple[int, ...]) -> list[dict[str, Any]]:
-    """What the question is about first, all seeds of it; then the places, DeepLabv3+, and the rest of the curves."""
+    """What the question is about first, with all seeds; then the places, DeepLabv3+, the rest of the curves."""
 
     def of(network: str, labels: str, taus: tuple[float | None, ...], where: str = PAPER) -> list[Any]:
         rest = {"network": network, "labels": labels, "upsample": where}
