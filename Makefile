@@ -8,7 +8,7 @@ READY := .venv/.ready
 # One thread per test process: two of them share two cores.
 TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: demo test nightly vision examples docs lint pages results clean
+.PHONY: demo test nightly coverage vision examples docs lint pages results clean
 
 demo: $(READY)
 	$(BIN)/dubito demo
@@ -18,6 +18,13 @@ test: $(READY) lint
 
 nightly: $(READY)
 	$(TESTS) -m nightly
+
+# Every branch of the mathematical modules is taken by some test.
+coverage: $(READY)
+	mkdir -p build
+	$(TESTS) -n 2 --dist worksteal $$($(BIN)/python tools/coverage_lines.py --tests) \
+	  --cov=dubito --cov-branch --cov-report=json:build/coverage.json
+	$(BIN)/python tools/coverage_lines.py build/coverage.json
 
 # Networks of timm, torchvision and segmentation-models-pytorch, in an environment of their own.
 vision: .venv-vision/.ready

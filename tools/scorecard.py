@@ -128,7 +128,25 @@ def section(folder: Path) -> str:
     if tried:
         rows += ["", f"Mutation score on the mathematical modules: {noticed} of {tried} mutants noticed"]
         rows[-1] += f" ({100 * noticed / tried:.1f} %), module by module in [mutation.md](mutation.md)."
+    if said := coverage(folder):
+        rows += ["", said]
     return "\n".join(rows)
+
+
+def coverage(folder: Path) -> str:
+    """A sentence about the branches of the mathematical modules that the tests take; empty if not recorded."""
+    said = ""
+    for head, lines in sessions(folder):
+        mine = [line for line in lines if "covered" in line]
+        if mine:
+            counts = [sum(line[word] for line in mine) for word in ("statements", "branches")]
+            left = [sum(len(line[f"missing_{w}"]) for line in mine) for w in ("statements", "branches")]
+            said = (
+                f"Coverage of the {len(mine)} mathematical modules: {counts[0] - left[0]:,} of {counts[0]:,} "
+                f"statements and {counts[1] - left[1]:,} of {counts[1]:,} branches ({head['date'][:10]}, "
+                f"torch {head['versions']['torch']}, {head['file']})."
+            )
+    return said
 
 
 def _short(command: str) -> str:
