@@ -16,7 +16,7 @@ from dubito.papers.results import path_of, read
 from dubito.papers.runner import folder_of, invertible, noise_rate, run
 from dubito.papers.tables import method_label
 
-# Sets of large images and networks that take long, for the nightly set; segmentation is tested apart.
+# Sets of large images and networks that take long: test_heavy_networks.py; segmentation is tested apart.
 ELSEWHERE = ("imagenet", "clothing1m", "cityscapes", "voc")
 HEAVY = ("resnet50-cifar", "resnet56", "resnetv2-50")
 
@@ -52,8 +52,6 @@ def known(config: Config) -> bool:
 
 
 ALL = [c for c in distinct() if known(c)]
-# Of networks that take long one method each; the others are in the nightly set.
-ALL += list({c.network: c for c in distinct() if c.network in HEAVY and c.data not in ELSEWHERE}.values())
 
 
 @pytest.mark.parametrize("config", ALL, ids=lambda c: f"{c.paper}-{c.item}-{c.network}-{method_label(c)}")
