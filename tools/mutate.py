@@ -53,7 +53,7 @@ PRELOAD += [
     "_pytest.assertion.rewrite",
     "pandas",
 ]
-CHUNK = 32
+CHUNK = 100
 Known = dict[str, tuple[set[str], set[str]]]
 
 

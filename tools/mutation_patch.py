@@ -11,6 +11,9 @@ import sys
 from types import FunctionType, ModuleType
 from typing import Any
 
+from numpy import ndarray
+from torch import Tensor
+
 
 class UnpatchableError(Exception):
     """The change cannot be put in place: the module has to be imported anew."""
@@ -103,6 +106,6 @@ def _differs(old: Any, new: Any) -> bool:
         return len(old) != len(new) or any(map(_differs, old, new))
     if isinstance(new, dict):
         return old.keys() != new.keys() or any(_differs(old[k], new[k]) for k in new)
-    if hasattr(new, "shape") and hasattr(new, "dtype"):
+    if isinstance(new, (Tensor, ndarray)):
         return old.shape != new.shape or bool((old != new).any())
     return False

@@ -31,6 +31,8 @@ OPTIONS = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov
 KILLED, SURVIVED, SLOW, AGAIN = "killed", "survived", "timeout", "again"
 # Exit status of a fork: some test failed, none did, the change cannot be put in place of a running module.
 FAILED, PASSED, UNPATCHED = 1, 0, 7
+# Seconds of tests, as watched, that a mutant has to survive: what slower ones would notice as well is not counted.
+ENOUGH = 20.0
 Watched = dict[str, dict[str, Any]]
 
 
@@ -197,13 +199,19 @@ def choose(watched: Watched, lines: range | None, function: range) -> list[str]:
     }
     if lines and not reach:
         reach = {name: t for name, t in watched.items() if not set(function).isdisjoint(t["lines"])}
-    chosen = reach if lines else watched
+    at_import = {name: t for name, t in watched.items() if t["lines"] or "test_signatures" in name}
+    chosen = reach if lines else at_import
 
     def rank(name: str) -> tuple[int, str, int]:
         seconds = chosen[name]["seconds"]
         return int(seconds > 0.05) + int(seconds > 0.5), name.partition("::")[0], chosen[name]["place"]
 
-    return sorted(chosen, key=rank)
+    names, total = [], 0.0
+    for name in sorted(chosen, key=rank):
+        total += chosen[name]["seconds"]
+        if not names or total < ENOUGH:
+            names.append(name)
+    return names
 
 
 def survive(module: str, mutant: Mutant, items: list[Any], watched: Watched) -> int:
@@ -232,7 +240,7 @@ def attempt(
         for mutant in todo:
             since = time.monotonic()
             names = [n for n in choose(watched, mutant.statement, mutant.extent) if n in by_name]
-            ended = UNPATCHED
+            ended = UNPATCHED if names else PASSED
             if ready and names:
                 chosen = [by_name[name] for name in names]
                 ended = wait(fork(lambda m=mutant, c=chosen: survive(module, m, c, watched)))
