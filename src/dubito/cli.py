@@ -69,6 +69,12 @@ def crowd(
     ] = None,
     files: Annotated[bool, typer.Option(help="Write the two files.")] = True,
     anonymise: Annotated[bool, typer.Option(help="Show numbers in place of annotators' names.")] = False,
+    duplicates: Annotated[
+        str, typer.Option(help="A second label of one annotator for one item: refuse, first, last or keep.")
+    ] = "refuse",
+    delimiter: Annotated[
+        str | None, typer.Option(help="Of a text table; a comma, and a tab in .tsv.")
+    ] = None,
 ) -> None:
     """Whom to trust and what they agree on: skills, confusions, agreement, whom to ask next."""
     from rich.console import Console
@@ -77,9 +83,23 @@ def crowd(
     from .crowd.summary import render
 
     place = (out or labels.with_name(f"{labels.stem}-consensus")) if files else None
-    done = run(
-        labels, item=item, annotator=annotator, label=label, method=method, out=place, anonymise=anonymise
-    )
+    try:
+        done = run(
+            labels,
+            item=item,
+            annotator=annotator,
+            label=label,
+            method=method,
+            out=place,
+            anonymise=anonymise,
+            duplicates=duplicates,
+            delimiter=delimiter,
+        )
+    except DubitoError as error:
+        if "duplicates=" not in (error.remedy or ""):
+            raise
+        where = f"{labels}, {error.where}"
+        raise DubitoError(error.what, where=where, remedy="pass --duplicates first, last or keep") from None
     console = Console()
     console.print(render(done.summary))
     for path in done.files:

@@ -26,6 +26,40 @@ def test_columns_and_files_are_named_with_the_nearest(table, tmp_path):
     assert not out.exists(), "nothing is written before the words make sense"
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--backbone", "lenet6"), "did you mean 'lenet5'?"),
+        (("--backbone", "cnn4"), "cnn4"),
+        (("--device", "gpu"), "expected auto, cpu or a GPU"),
+        (("--epochs", "0"), "--epochs is too small: expected at least 1, got 0"),
+        (("--size", "-3"), "--size is too small"),
+        (("--folds", "1"), "no such number of folds"),
+        (("--delimiter", ";", "--label", "label"), "separated by ','"),
+    ],
+)
+def test_options_are_refused_before_anything_is_trained(table, tmp_path, options, complaint):
+    said = dubito("fit", table, "--out", tmp_path / "run", "--method", "ce", *options, ok=False)
+    assert complaint in said
+    assert "fold 1" not in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_text_of_another_encoding_has_its_line(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("a,label\n1,x\n2,fünf\n".encode("latin-1"))
+    assert f"not UTF-8 text at {path}, line 3" in fit(path, tmp_path / "run")
+
+
+def test_labels_given_twice_to_crowd_name_the_option(tmp_path):
+    path = tmp_path / "c.csv"
+    path.write_text("item,annotator,label\n1,ann,x\n1,ann,y\n2,bob,x\n1,bob,x\n")
+    said = dubito("crowd", path, ok=False)
+    assert f"{path}, item '1', annotator 'ann'" in said
+    assert "--duplicates first" in said
+    assert "written" in dubito("crowd", path, "--duplicates", "last")
+
+
 def test_a_bad_cell_has_a_line_and_a_column(tmp_path):
     path = single_table(tmp_path / "t.csv", blobs(60))
     lines = path.read_text().splitlines()
@@ -39,7 +73,8 @@ def test_a_bad_cell_has_a_line_and_a_column(tmp_path):
     [
         ("", "an empty file"),
         ("a,label\n", "no rows"),
-        ("a;label\n1;x\n", "--delimiter"),
+        ("a;label\n1;x\n", "--delimiter ';'"),
+        ("a,a,label\n1,2,x\n3,4,y\n", "rename one of those called 'a'"),
         ("a,b\n1,2\n", "no column for the label"),
         ("a,label\n1,x\n2,x\n3,x\n4,x\n", "one class"),
         ("a,label\n1,x\n2,y\n", "too few items"),

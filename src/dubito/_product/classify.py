@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .._session import describe
+from ..backbones import build
 from ..data import LabelledData, read_npz
 from ..errors import DubitoError
 from ..estimate import fold_numbers
@@ -61,6 +62,8 @@ def fit(job: FitJob, say: Say) -> Path:
 
 def prepare(job: FitJob) -> Plan:
     """Read the data and settle what all networks share."""
+    if job.size is not None and job.size < 1:
+        raise DubitoError("--size is too small", expected="at least 1", got=job.size)
     data, source = read(find_source(job))
     people = None if data.crowd is None else len(data.annotators) + 1  # one for gold, see `gold.lay_over`
     shape = shape_of(data)
@@ -70,6 +73,7 @@ def prepare(job: FitJob) -> Plan:
         raise DubitoError("too few items with a label", where=source.path, expected="at least 4", got=n)
     if not 2 <= job.folds <= n // 2:
         raise DubitoError("no such number of folds", expected=f"2 to {n // 2}", got=job.folds)
+    check_training(job, network, shape)
     setting = Setting(
         network,
         shape,
@@ -94,6 +98,17 @@ def prepare(job: FitJob) -> Plan:
         job.options.get("beside"),
         job.options.get("title", ""),
     )
+
+
+def check_training(job: FitJob, network: str, shape: tuple[int, ...]) -> None:
+    """Refuse, before anything is trained, a length, a device or a network that there is not."""
+    from .._context import device_of
+
+    if job.epochs is not None and job.epochs < 1:
+        raise DubitoError("--epochs is too small", expected="at least 1", got=job.epochs)
+    device_of(job.device)
+    if network != "mlp":
+        build(network, shape)
 
 
 def check_method(text: str, crowd: bool) -> None:

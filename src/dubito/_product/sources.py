@@ -101,9 +101,12 @@ def first_rows(path: Path, names: Sequence[str], delimiter: str | None) -> Chunk
 def role(given: str | None, usual: Sequence[str], names: Sequence[str], path: Path, what: str) -> str | None:
     """The column of a role: as told, or by the usual names; None where there is none."""
     if given is not None:
+        where = f"{path}, line 1"
         if given not in names:
-            where = f"{path}, line 1"
-            raise DubitoError(f"no column {given!r}", where=where, remedy=nearest(given, names))
+            remedy = _separated(names) or nearest(given, names)
+            raise DubitoError(f"no column {given!r}", where=where, remedy=remedy)
+        if list(names).count(given) > 1:
+            raise DubitoError(f"two columns are called {given!r}", where=where, remedy="rename one")
         return given
     lower = {name.lower(): name for name in reversed(names)}
     return next((lower[u] for u in usual if u in lower), None)
@@ -112,16 +115,23 @@ def role(given: str | None, usual: Sequence[str], names: Sequence[str], path: Pa
 def needed(found: str | None, names: Sequence[str], path: Path, what: str) -> str:
     """A role that must be there."""
     if found is None:
-        other = next((d for d in ";\t|" if len(names) == 1 and d in names[0]), "")
         raise DubitoError(
             f"no column for the {what}",
             where=f"{path}, line 1",
             got=", ".join(names[:12]) + (", ..." if len(names) > 12 else ""),
-            remedy=f"the columns seem to be separated by {other!r}: pass --delimiter"
-            if other
-            else f"pass --{what} NAME",
+            remedy=_separated(names) or f"pass --{what} NAME",
         )
     return found
+
+
+def _separated(names: Sequence[str]) -> str | None:
+    """What to do about a table that was read as one column because its cells are separated otherwise."""
+    other = next((d for d in ";\t|," if len(names) == 1 and d in names[0]), None)
+    return (
+        None
+        if other is None
+        else f"the columns seem to be separated by {other!r}: pass --delimiter {other!r}"
+    )
 
 
 def _table(job: FitJob) -> Source:
@@ -151,7 +161,7 @@ def _table(job: FitJob) -> Source:
                 where=str(path),
                 expected="columns of numbers, or a column of image files with --images DIR",
                 got=", ".join(names[:12]),
-                remedy="for labels alone use `dubito crowd`" if annotator else None,
+                remedy=_why_nothing(names, annotator),
             )
     return Source(
         "table",
@@ -168,6 +178,13 @@ def _table(job: FitJob) -> Source:
         delimiter=delimiter,
         size=job.size,
     )
+
+
+def _why_nothing(names: Sequence[str], annotator: str | None) -> str | None:
+    twice = next((n for n in names if list(names).count(n) > 1), None)
+    if twice is not None:
+        return f"columns that share a name are left out: rename one of those called {twice!r}"
+    return "for labels alone use `dubito crowd`" if annotator else None
 
 
 def numeric(cells: Sequence[Any]) -> bool:

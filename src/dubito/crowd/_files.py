@@ -110,7 +110,7 @@ def _lines(path: Path, delimiter: str | None) -> Iterator[tuple[int, list[str]]]
     except UnicodeDecodeError as error:
         raise DubitoError(
             "not UTF-8 text",
-            where=f"{path}, after line {line}",
+            where=f"{path}, line {_undecodable(path)}",
             got=str(error.reason),
             remedy="save as UTF-8",
         ) from None
@@ -118,3 +118,14 @@ def _lines(path: Path, delimiter: str | None) -> Iterator[tuple[int, list[str]]]
         raise DubitoError("not a CSV file", where=f"{path}, after line {line}", got=str(error)) from None
     except OSError as error:
         raise DubitoError("cannot read", where=str(path), got=error.strerror) from None
+
+
+def _undecodable(path: Path) -> int:
+    """The number of the first line that is not UTF-8."""
+    with path.open("rb") as file:
+        for number, text in enumerate(file, 1):
+            try:
+                text.decode("utf-8")
+            except UnicodeDecodeError:
+                return number
+    return 0
