@@ -136,3 +136,22 @@ def test_refusals() -> None:
         out_of_fold(seen, data, folds=2, predict=lambda *_: torch.zeros(1, 2))
     with pytest.raises(DubitoError, match="pass predict="):
         out_of_fold(seen, data, folds=2)
+
+
+def test_labels_that_were_not_given_and_several_masks() -> None:
+    item = torch.arange(12).repeat_interleave(2)
+    label = torch.where(item % 2 == 1, 0, 1)
+    label[1::2] = -1  # the second label of each item was not given
+    data = numbered(
+        [-1] * 12, crowd=Triplets(item, torch.arange(2).repeat(12), label), classes=("a", "b", "c")
+    )
+    number = fold_numbers(data, folds=3, seed=0)
+    assert [int((number[::2] == f).sum()) for f in range(3)] == [2, 2, 2]  # items of one class, dealt evenly
+    masks = torch.zeros(24, 4, 4, dtype=torch.int64)
+    pictures = LabelledData(
+        torch.zeros(12, 1, 4, 4),
+        torch.full((12, 4, 4), -1),
+        crowd=Triplets(item, torch.arange(2).repeat(12), masks),
+        classes=("a", "b"),
+    )
+    assert torch.bincount(fold_numbers(pictures, folds=4, seed=0)).tolist() == [3, 3, 3, 3]

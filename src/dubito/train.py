@@ -124,9 +124,9 @@ def fit(
     """
     options = {k: v for k, v in locals().items() if k not in ("model", "data", "valid")}
     check_options(options, valid is not None)
-    for name, part in (("data", data), ("valid", valid)):
-        if name == "data" or part is not None:
-            check_data(model, part, name, training=name == "data")  # type: ignore[arg-type]
+    check_data(model, data, "data", training=True)
+    if valid is not None:
+        check_data(model, valid, "valid", training=False)
     where = device_of(device)
     ranks = _distributed.ranks(where)
     started = time.monotonic()

@@ -108,8 +108,9 @@ def _given(folds: Tensor, data: LabelledData) -> Tensor:
 
 
 def _stratum(data: LabelledData) -> Tensor:
-    if data.crowd is not None:
-        item, _, label = data.crowd
+    if data.crowd is not None and data.crowd.label.dim() == 1:
+        given = data.crowd.label >= 0
+        item, label = data.crowd.item[given], data.crowd.label[given]
         votes = torch.zeros(len(data), max(data.num_classes, 1), device=data.device)
         votes.index_put_((item, label), torch.ones_like(item, dtype=votes.dtype), accumulate=True)
         return torch.where(votes.sum(-1) > 0, votes.argmax(-1), -1)
