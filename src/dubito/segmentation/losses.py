@@ -17,7 +17,7 @@ from ..procedures.plain import Draw
 from .model import SegmentationModel
 
 # Pixels x classes (or features) worked on at a time: what is kept for the way back is of this size, a few times.
-ELEMENTS = 1 << 24
+ELEMENTS = 1 << 26
 
 
 class Pixels(Plain):
