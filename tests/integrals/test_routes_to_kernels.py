@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from dubito import integrals
+from dubito.errors import DubitoError
 from dubito.integrals import (
     expected_log_softmax,
     expected_softmax_nll,
     fused,
     nll,
+    quadrature,
     quick,
     sampled_log_softmax,
     sampling,
@@ -186,3 +188,80 @@ def test_ignored_rows_are_not_read_on_a_device(request: pytest.FixtureRequest) -
 def test_all_classes_by_the_quick_rule(request: pytest.FixtureRequest) -> None:
     inputs = MEAN, SCALE, torch.full((4, 1), 0.9)
     both_ways(lambda m, s, t: quick.QuickClasses.apply(m, s, t, 64)[0], *inputs, request=request)
+
+
+def exact(hard: Tensor) -> ModuleType:
+    """The quadrature, which says of some rows that it has failed."""
+    made: Any = ModuleType("dubito.integrals.triton_quadrature")
+    made.ALLOWED = 3e-7
+
+    def of_target(mean, scale, tau, target, tol):
+        found, _ = quadrature.solve(
+            mean.double(), scale.double(), tau.double().expand(len(mean), 1), target, 1e-9
+        )
+        parts = [
+            x.float() for x in (found.log_p, found.error, found.d_mean, found.d_scale, found.d_temperature)
+        ]
+        for i, part in enumerate(parts):
+            part[hard] = torch.inf if i == 1 else 7.0
+        return *parts, hard.sum()
+
+    made.nll = of_target
+    return made
+
+
+@pytest.mark.parametrize("hard", [[False] * 4, [False, True, True, False]], ids=["all easy", "two hard"])
+@pytest.mark.parametrize("own", [False, True], ids=["one temperature", "one each"])
+def test_quadrature_and_the_rows_it_leaves(
+    hard: list[bool], own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(m: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        return expected_softmax_nll(m, s, TARGET, temperature=t, reduction="none")
+
+    inputs = MEAN, SCALE, torch.tensor([[0.8], [0.5], [1.0], [2.0]]) if own else torch.tensor(0.8)
+    plain = graded(work, *inputs)
+    made = exact(torch.tensor(hard))
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    monkeypatch.setattr(integrals, "triton_quadrature", made, raising=False)
+    for module in (fused, nll):
+        monkeypatch.setattr(module, "ready", lambda *tensors: all(x.dtype == torch.float32 for x in tensors))
+    for found, wanted in zip(graded(work, *inputs), plain):
+        torch.testing.assert_close(found, wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_the_mean_loss_of_plain_inputs_is_one_call(monkeypatch: pytest.MonkeyPatch, kernels: None) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(nll, "plain", lambda *given: True)
+    monkeypatch.setattr(nll, "mean_loss", lambda *given: calls.append(given) or torch.tensor(1.0))
+    expected_softmax_nll(MEAN, SCALE, TARGET, temperature=0.5, ignore_index=-1, tol=1e-3)
+    expected_softmax_nll(MEAN, SCALE, TARGET, temperature=0.5, method="qmc", samples=50)
+    assert [call[3:6] for call in calls] == [(0.5, -1, 1e-3), (0.5, -100, None)]
+    assert calls[0][6] is None
+    assert calls[1][6].shape == (64, 3)
+    wide = torch.zeros(4, 9)
+    made = expected_softmax_nll(wide, torch.ones(4, 9), TARGET, method="qmc", samples=16)
+    assert len(calls) == 2, "too many classes for the kernel"
+    assert float(made) == pytest.approx(2.197, abs=0.5)
+
+
+def test_bounds_and_refusals_of_the_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = torch.Generator().manual_seed(0)
+    factors = torch.randn(4, 3, 4, generator=g)
+    with pytest.raises(DubitoError, match="fixed rule"):
+        expected_softmax_nll(MEAN, SCALE, TARGET, factors=factors, method="fixed")
+    for method in ("fixed", "quadrature"):
+        with pytest.raises(DubitoError, match="normal noise"):
+            expected_softmax_nll(MEAN, SCALE, TARGET, method=method, noise="gumbel")
+    monkeypatch.setattr(nll, "_MANY", 64)
+    reports: list[Any] = []
+    source = torch.Generator().manual_seed(1)
+    expected_softmax_nll(
+        MEAN, SCALE, TARGET, factors=factors, tol=1e-12, samples=16, generator=source, report=reports.append
+    )
+    assert reports[0].points == 64
+    assert quadrature._elements(torch.zeros(2, 3, device="meta")) == quadrature._ELEMENTS
+    given = MEAN.double(), SCALE.double(), torch.full((4, 1), 0.8, dtype=torch.float64), TARGET
+    best = quadrature._thorough_part(*given, tol=0.0)
+    assert float(best.error.max()) < 1e-9, "the last level is what there is"
+    none = best._replace(settled=torch.zeros(0, dtype=torch.bool))
+    assert quadrature._merge(none, torch.arange(4), best).settled.numel() == 0

@@ -17,7 +17,7 @@ from dubito.crowd._em import Shared, Sums
 from dubito.errors import DubitoError
 from dubito.integrals import all_classes, expected, search
 from dubito.integrals.border import as_latent
-from dubito.integrals.rows import make_rows
+from dubito.integrals.rows import Rows, make_rows
 from dubito.segmentation.scores import SegmentationScores
 
 
@@ -144,7 +144,7 @@ def test_more_points_until_the_tolerance_or_the_bound(monkeypatch: pytest.Monkey
     assert expected._enough(empty, 1e-30, 1, "normal") == expected._FEW
 
 
-def rows(n: int = 5, classes: int = 4) -> object:
+def rows(n: int = 5, classes: int = 4) -> Rows:
     g = torch.Generator().manual_seed(1)
     mean = 3 * torch.randn(n, classes, generator=g, dtype=torch.float64)
     scale = torch.rand(n, classes, generator=g, dtype=torch.float64) + 0.1
@@ -167,3 +167,5 @@ def test_panels_stop_halving_at_their_depth(monkeypatch: pytest.MonkeyPatch) -> 
     panels, error = all_classes.refine(rows(), 1e-300)
     assert bool((error > 1e-300).all()), "what is left is told"
     assert len(panels.row) > 0
+    lost = rows()._replace(mean=torch.full((5, 4), math.nan, dtype=torch.float64))
+    assert bool(all_classes._edges(lost).isnan().all()), "the search ends though nothing is found"

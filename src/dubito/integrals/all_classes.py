@@ -121,11 +121,13 @@ def refine(rows: Rows, tol: float) -> tuple[Panels, Tensor]:
     )
     error = torch.zeros_like(edges[:, 0])
     kept: list[Panels] = []
-    for depth in range(_DEPTH):
+    depth = 0
+    while True:
+        depth += 1
         miss = torch.cat([_misses(rows, part) for part in _parts(panels, rows.mean.shape[-1])])
         # Each halving may spend half of what is left: the sum over all panels stays below tol.
         bad = miss > tol / (4 * count)
-        if depth == _DEPTH - 1:
+        if depth == _DEPTH:
             bad = torch.zeros_like(bad)
         error = error.index_add(0, panels.row[~bad], miss[~bad])
         kept.append(Panels(*(x[~bad] for x in panels)))
