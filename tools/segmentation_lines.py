@@ -15,6 +15,7 @@ from dubito.metrics import paired_t_test
 ROOT = Path(__file__).resolve().parents[1]
 LINES = ROOT / "results" / "segmentation"
 Cell = dict[int, dict[str, Any]]  # seed -> line
+NOW, EARLIER = "camvid", "camvid-earlier"
 SCORES = (("mIoU", "mean_iou", 100.0, 2), ("log-likelihood", "log_likelihood", 1.0, 3))
 
 
@@ -24,18 +25,30 @@ def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
 
 
-def finished() -> list[dict[str, Any]]:
+def finished(series: str = NOW) -> list[dict[str, Any]]:
     """Runs on CamVid that have scores; a line that names no network is of the compact one."""
-    return [{"network": "compact", **line} for line in lines("camvid.jsonl") if "test" in line]
+    return [{"network": "compact", **line} for line in lines(f"{series}.jsonl") if "test" in line]
 
 
-def cells(labels: str, network: str = "compact", upsample: str = "log_probs") -> dict[float | None, Cell]:
+def cells(
+    labels: str, network: str = "compact", upsample: str = "log_probs", series: str = NOW
+) -> dict[float | None, Cell]:
     """Temperature (None: homoscedastic) -> seed -> line."""
     found: dict[float | None, Cell] = {}
-    for line in finished():
+    for line in finished(series):
         if (line["labels"], line["network"], line["upsample"]) == (labels, network, upsample):
             found.setdefault(line["tau"], {})[line["seed"]] = line
     return dict(sorted(found.items(), key=lambda pair: -1.0 if pair[0] is None else pair[0]))
+
+
+def fullest() -> str:
+    """The series whose homoscedastic model and temperature 1 have the most seeds; the newer one if they tie."""
+
+    def seeds(series: str) -> int:
+        found = [cells(labels, series=series) for labels in ("clean", "border")]
+        return min(len(of.get(tau, {})) for of in found for tau in (None, 1.0))
+
+    return max((NOW, EARLIER), key=seeds)
 
 
 def best(found: dict[float | None, Cell]) -> float:

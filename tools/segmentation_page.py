@@ -9,9 +9,24 @@ from __future__ import annotations
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 from segmentation_costs import cost
-from segmentation_lines import ROOT, SCORES, Cell, best, cells, finished, interval, lines, paired, scores
+from segmentation_lines import (
+    EARLIER,
+    NOW,
+    ROOT,
+    SCORES,
+    Cell,
+    best,
+    cells,
+    finished,
+    fullest,
+    interval,
+    lines,
+    paired,
+    scores,
+)
 
 from dubito.metrics import paired_t_test
 
@@ -23,22 +38,27 @@ share start, order and augmentation. The integral is exact, at a quarter of the 
 enlarged. Intervals are Student's at 95 % over seeds. The test labels are clean; validation labels are as noisy as
 the training labels, and choose the temperature. The paper has no figures for this set.
 """
-NETWORKS = {
-    "compact": "the compact encoder-decoder from random weights",
-    "deeplab": "DeepLabv3+, output stride 16, on an EfficientNet-Lite0 from ImageNet",
-}
+SERIES = (
+    ("compact", NOW, "The compact encoder-decoder from random weights"),
+    ("deeplab", NOW, "DeepLabv3+, output stride 16, on an EfficientNet-Lite0 from ImageNet"),
+    ("compact", EARLIER, "The compact encoder-decoder, borders drawn as before commit `9fdd768`"),
+)
 HEAD = "seeds | validation mIoU | test mIoU | test boundary IoU | test log-likelihood | test ECE |"
 
 
-def table(labels: str, network: str = "compact") -> list[str]:
+def table(labels: str, network: str = "compact", series: str = NOW) -> list[str]:
     """All temperatures under one kind of labels, and what they differ by."""
-    found = cells(labels, network)
+    found = cells(labels, network, series=series)
     if not found or None not in found or len(found) < 2:
         return []
     chosen = best(found)
     rows = [f"### {LABELS[labels]}", "", f"| model | {HEAD}", "|---" * 7 + "|"]
     for tau, cell in found.items():
-        name = "homoscedastic" if tau is None else f"τ = {tau:g}" + (" (chosen)" if tau == chosen else "")
+        name = (
+            "homoscedastic"
+            if tau is None
+            else f"τ = {tau:g}" + (" (chosen)" if tau == chosen and len(cell) > 1 else "")
+        )
         of = [cell[seed] for seed in sorted(cell)]
         rows.append(f"| {name} | {len(of)} | {interval([r['val']['mean_iou'] for r in of])} | {scores(of)} |")
     return [*rows, "", *differences(found, chosen), ""]
@@ -52,7 +72,7 @@ def differences(found: dict[float | None, Cell], chosen: float) -> list[str]:
             said += paired(f"τ = {tau:g} minus homoscedastic", found[tau], found[None])
     if chosen != 1.0 and 1.0 in found:
         said += paired(f"τ = {chosen:g} minus τ = 1", found[chosen], found[1.0])
-    for what, key, *_ in SCORES:
+    for what, key, *_ in SCORES if len(found[None]) > 1 else ():
         means = {m: statistics.mean(r["test"][key] for r in cell.values()) for m, cell in found.items()}
         top = max(means, key=lambda m: means[m])
         name = "the homoscedastic model" if top is None else f"τ = {top:g}"
@@ -67,7 +87,7 @@ def enlarged() -> list[str]:
     if not taus:
         return []
     rows = [
-        "## Where to enlarge",
+        "## Where to enlarge, on CamVid",
         "",
         "CamVid with noisy borders, the compact network. The paper enlarges log-probabilities; the other two "
         "forms, means and scales (latent) or features, integrate at full size.",
@@ -100,7 +120,7 @@ def places() -> list[str]:
     one = next(iter(found["latent"].values()))
     rows = [
         "",
-        "## The same on small scenes",
+        "## Where to enlarge, on small scenes",
         "",
         f"Small scenes on a CPU (`benchmarks/segmentation_places.py`), {one['steps']} steps, τ = {one['tau']:g}, "
         f"{len(seeds)} seeds, noisy borders in training, clean test masks. The paper enlarges log-probabilities; "
@@ -127,28 +147,41 @@ def places() -> list[str]:
 
 def page() -> str:
     """The whole page."""
-    runs = finished()
-    first = runs[0]
-    dates = sorted({line["date"] for line in runs})
-    seconds = sum(line["seconds"] for line in runs)
     made = [
         "# Segmentation of CamVid",
         "",
         "<!-- made by tools/segmentation_page.py from results/segmentation; not edited by hand -->",
         "",
-        f"{len(runs)} runs on one {first['device']} (torch {first['torch']}, "
-        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}), {first['workers']} processes side by side, "
-        f"{seconds / 3600:.1f} process hours; `benchmarks/segmentation.py`. {' '.join(SETTING.split())}",
+        " ".join(SETTING.split()),
         "",
-        "![mIoU and log-likelihood against the temperature](camvid.svg)",
+        f"![mIoU and log-likelihood against the temperature](camvid.svg)\n\n{_drawn()}",
         "",
     ]
-    for network, name in NETWORKS.items():
-        body = [text for labels in LABELS for text in table(labels, network)]
-        steps = sorted({line["steps"] for line in runs if line["network"] == network})
+    for network, series, name in SERIES:
+        runs = [line for line in finished(series) if line["network"] == network]
+        body = [text for labels in LABELS for text in table(labels, network, series)]
         if body:
-            made += [f"## {name[0].upper()}{name[1:]}, {' or '.join(map(str, steps))} steps", "", *body]
+            steps = " or ".join(str(n) for n in sorted({line["steps"] for line in runs}))
+            made += [f"## {name}, {steps} steps", "", *_told(runs), "", *body]
     return "\n".join([*made, *enlarged(), *cost(), *places(), *pictures(), ""])
+
+
+def _told(runs: list[dict[str, Any]]) -> list[str]:
+    """Where and how the runs of a section were made."""
+    one, dates = runs[0], sorted({line["date"] for line in runs})
+    seconds = sum(line["seconds"] for line in runs)
+    return [
+        f"{len(runs)} runs on one {one['device']} (torch {one['torch']}, "
+        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}), {one['workers']} processes side by side, "
+        f"{seconds / 3600:.1f} process hours; `benchmarks/segmentation.py`."
+    ]
+
+
+def _drawn() -> str:
+    steps = finished(fullest())[0]["steps"]
+    return (
+        f"Runs of the compact network with {steps if fullest() == EARLIER else 'most'} steps; dots are seeds."
+    )
 
 
 def pictures() -> list[str]:
@@ -179,7 +212,7 @@ def draw(path: Path) -> None:
 
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), constrained_layout=True)
     for labels, colour in (("clean", "#1b6ca8"), ("border", "#c0392b")):
-        found = cells(labels)
+        found = cells(labels, series=fullest())
         for axis, key, scale in ((axes[0], "mean_iou", 100), (axes[1], "log_likelihood", 1)):
             taus = [tau for tau in found if tau is not None]
             means = [scale * statistics.mean(r["test"][key] for r in found[tau].values()) for tau in taus]

@@ -28,7 +28,7 @@ def test_up_to_date(tool):
 def test_enough_seeds(tool):
     """Three seeds of the homoscedastic model, of temperature 1 and of the chosen temperature, on both labels."""
     for labels in ("clean", "border"):
-        found = tool.cells(labels)
+        found = tool.cells(labels, series=tool.fullest())
         assert all(len(found[tau]) >= 3 for tau in (None, 1.0, tool.best(found)))
 
 
