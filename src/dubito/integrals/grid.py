@@ -21,11 +21,11 @@ from .table import TURN, X_MAX, X_MIN, fit, sample
 
 STEP = 0.1  # of x
 DEGREE = 3
-LOWER, UPPER = 60, 40  # angle cells below and above pi/4
+LOWER, UPPER = 60, 60  # angle cells below and above pi/4
 LEFT, RIGHT = round(X_MIN / STEP), round(X_MAX / STEP)
 CELLS = RIGHT - LEFT + 1
 PER_LOWER = LOWER / math.log1p(math.pi / 4 / TURN)
-PER_UPPER = UPPER / (math.pi / 4) ** 2
+PER_UPPER = UPPER / (math.pi / 4)
 _POINTS = 5
 _LAST = (LOWER + UPPER) * CELLS - 1
 _NONE = -60.0  # of M: below it -log F is nothing, and its exponential should not become denormal
@@ -60,7 +60,7 @@ class Columns(NamedTuple):
 def _angle_cells() -> tuple[Tensor, Tensor, Tensor]:
     """Centre and half-width of q in each cell, and the angles at the Chebyshev points of each."""
     edges = TURN * torch.expm1(torch.arange(LOWER + 1, dtype=torch.float64) / PER_LOWER)
-    upper = torch.arange(UPPER + 1, dtype=torch.float64) / PER_UPPER
+    upper = (torch.arange(UPPER + 1, dtype=torch.float64) / PER_UPPER) ** 2
     low = torch.cat([edges[:-1], upper[:-1]])
     high = torch.cat([edges[1:], upper[1:]])
     low[0], high[0] = 0.0, high[0] ** 3
@@ -105,7 +105,7 @@ def _place_angles(scale: Tensor, gumbel: Tensor) -> tuple[Tensor, Tensor, Tensor
     tab, steep = grid(), gumbel > scale
     near = (torch.minimum(scale, gumbel) / torch.maximum(scale, gumbel)).atan_()  # from the nearer end
     square = near.square()
-    cell = torch.where(steep, square * PER_UPPER, torch.log1p(near * (1 / TURN)).mul_(PER_LOWER)).floor_()
+    cell = torch.where(steep, near * PER_UPPER, torch.log1p(near * (1 / TURN)).mul_(PER_LOWER)).floor_()
     cell = torch.where(steep, cell.clamp(0, UPPER - 1) + LOWER, cell.clamp(0, LOWER - 1)).nan_to_num_(0.0)
     at = cell.int().flatten()
     centre, per = (x.index_select(0, at).view_as(near) for x in (tab.centre, tab.inverse))

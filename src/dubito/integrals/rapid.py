@@ -29,6 +29,7 @@ _ELEMENTS = 1 << 17  # nodes x classes x rows worked on at a time: what fits int
 _POINTS = 24
 _CHANGE, _POWER, _EARLIER = 4e-3, 1.75, 5  # as in `likelihood`
 _NOTHING = 1e-8
+_ROUNDING = 3.5e-6  # of log p: what the table and float32 leave
 _DEPTH = 120.0  # of the sum of log F: below it a term may lie outside the table
 
 
@@ -164,5 +165,5 @@ def _error(terms: Tensor, log_p: Tensor) -> Tensor:
     """As in `likelihood`, from the last two halvings of the step."""
     last = torch.logsumexp(terms[::2], 0) + math.log(2)
     before = (torch.logsumexp(terms[::4], 0) + math.log(4) - last).abs_()
-    rounding = 4 * torch.finfo(terms.dtype).eps * (1 + log_p.abs())
+    rounding = _ROUNDING + 4 * torch.finfo(terms.dtype).eps * log_p.abs()
     return torch.maximum((log_p - last).abs_() ** _POWER, before**_EARLIER).clamp_(max=1.0).add_(rounding)

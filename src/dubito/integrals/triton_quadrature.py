@@ -3,8 +3,8 @@
 
 The same mathematics as `search` and `likelihood`, arranged for a GPU. Some points over a safe range show where
 the log-concave integrand lives; 32 nodes over that part give value, gradients and error.
-Neighbouring lanes read neighbouring cells of the table. Rows that miss are done again with 128 nodes by a second
-launch, in which the others end at once; what misses again (scales of very different size) is left to the
+Neighbouring lanes read neighbouring cells of the table. Rows that miss are done again with 64 and with 512 nodes by
+further launches, in which the others end at once; what misses again (scales of very different size) is left to the
 thorough rule. Classes come in chunks, and with more than one chunk they
 are computed twice: once for the weights of the nodes, once for the gradients, so that memory is O(rows x
 classes). Imported only where Triton is.
@@ -19,14 +19,15 @@ from torch import Tensor
 
 from . import table as _table
 from .triton_range import support, support_of_chunk
-from .triton_table import ROOT_C, X_MAX, class_columns, look_up, tables
+from .triton_table import ROOT_C, X_MAX, class_columns, look_up, place_angle, tables
 
 _FAR = tl.constexpr(_table.FAR)
-_ROUNDING = tl.constexpr(2.5e-7)  # of log p, relative: what float32 leaves
+_ROUNDING = tl.constexpr(2.5e-7)  # of 14 + |log p|: what table and float32 leave
+_MOST = 1 << 12  # classes x nodes of a tile
 ALLOWED = 3e-7  # beyond the tolerance, relative to log p
 _DEEP = tl.constexpr(-120.0)  # of the sum of log F: below it a term may lie outside the table
 _EDGE = tl.constexpr(5e-6)  # of a weight: the range must not end before the integrand does
-_CHANGE, _NOTHING = tl.constexpr(2e-3), tl.constexpr(1e-7)
+_CHANGE, _NOTHING, _SHARE = tl.constexpr(3e-3), tl.constexpr(1e-7), tl.constexpr(1e-4)
 
 
 @triton.jit
@@ -37,28 +38,32 @@ def _values(
     k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
         mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K
     )
-    x = (t - mean) / width
+    x = (t - mean) * (1 / width)
     m, m_x, m_v = look_up(table_ptr, x, base, offset)
     return k, keep, width, cos, sin, turn, x, m, m_x, m_v
 
 
 @triton.jit
-def _over_classes(k, keep, width, cos, sin, turn, x, m, m_x, m_v, target):
-    """Sums over a chunk, (1, nodes): log F, rivals' rate; the target's log-slope, M and ratio."""
+def _over_classes(k, keep, width, m, m_x, target):
+    """Sums over a chunk, (1, nodes): log F, and its derivative in t for the rivals."""
     log_f = tl.where(keep, -tl.exp(m), 0.0)
-    mine = k == target
+    slope = tl.where(k == target, 0.0, log_f * m_x * (1 / width))
+    return tl.sum(log_f, 0, keep_dims=True), tl.sum(slope, 0, keep_dims=True)
+
+
+@triton.jit
+def _target(table_ptr, angle_ptr, scale, gumbel, width, x):
+    """At x (1, nodes): the target's log-slope, its M where the table gives it, and (dM/d alpha) / (dM/dx)."""
+    base, offset, turn = place_angle(angle_ptr, scale, gumbel)
+    m, m_x, m_v = look_up(table_ptr, x, base, offset)
+    cos, sin = scale / width, gumbel / width
     # The Gumbel's tail is exactly exponential far to the right.
     slope = ROOT_C / sin
     straight = ((x - 8) * sin > ROOT_C * cos) & ((m < -21.0) | (x > X_MAX))
     line = slope * slope * cos * cos * 0.5 - 0.5772156649015329 - slope * x + tl.log(slope)
-    own = tl.where(straight, line, m + tl.log(tl.maximum(-m_x, 1e-30)))
-    slant = tl.where(straight, (slope - x) * cos / sin, m_v * turn / tl.minimum(m_x, -1e-30))
-    total = tl.sum(log_f, 0, keep_dims=True)
-    rate = tl.sum(tl.where(mine, 0.0, log_f * m_x / width), 0, keep_dims=True)
-    log_slope = tl.sum(tl.where(mine, own, 0.0), 0, keep_dims=True)
-    own_m = tl.sum(tl.where(mine & (straight == 0), m, 0.0), 0, keep_dims=True)
-    ratio = tl.sum(tl.where(mine, slant, 0.0), 0, keep_dims=True)
-    return total, rate, log_slope, own_m, ratio
+    log_slope = tl.where(straight, line, m + tl.log(tl.maximum(-m_x, 1e-30)))
+    ratio = tl.where(straight, (slope - x) * cos / sin, m_v * turn / tl.minimum(m_x, -1e-30))
+    return log_slope, tl.where(straight, 0.0, m), ratio
 
 
 @triton.jit
@@ -133,11 +138,12 @@ def _kernel(
     mean_ptr, scale_ptr, tau_ptr, target_ptr, angle_ptr, table_ptr,
     log_p_ptr, error_ptr, missed_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr, classes, tau_stride, tol,
     allowed, ignore,
-    BLOCK_K: tl.constexpr, POINTS: tl.constexpr, NODES: tl.constexpr, ONE: tl.constexpr, AGAIN: tl.constexpr,
+    BLOCK_K: tl.constexpr, POINTS: tl.constexpr, NODES: tl.constexpr, ONE: tl.constexpr,
+    AGAIN: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     """One row. ONE says that all classes fit into one chunk, whose values are then kept for the gradients.
 
-    AGAIN: only rows whose error is above the tolerance; those that stay above it are counted.
+    AGAIN: only rows whose error is above the tolerance. LAST: those that stay above it are counted.
     """
     row = tl.program_id(0)
     if AGAIN:  # noqa: SIM102
@@ -173,30 +179,21 @@ def _kernel(
     own_x = t / own_width
 
     # Value: the integrand at all nodes.
+    log_slope, own_m, ratio = _target(table_ptr, angle_ptr, own_scale, gumbel, own_width, own_x)
     if ONE:
-        x = (t - mean) / width
+        x = (t - mean) * (1 / width)
         m, m_x, m_v = look_up(table_ptr, x, base, offset)
-        log_f, rate, log_slope, own_m, ratio = _over_classes(
-            k, keep, width, cos, sin, turn, x, m, m_x, m_v, target
-        )
+        log_f, rate = _over_classes(k, keep, width, m, m_x, target)
     else:
         log_f = tl.zeros([1, NODES], tl.float32)
         rate = tl.zeros([1, NODES], tl.float32)
-        log_slope = tl.zeros([1, NODES], tl.float32)
-        own_m = tl.zeros([1, NODES], tl.float32)
-        ratio = tl.zeros([1, NODES], tl.float32)
         for start in range(0, classes, BLOCK_K):
             k, keep, width, cos, sin, turn, x, m, m_x, m_v = _values(
                 mean_ptr, scale_ptr, angle_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K
             )
-            more, more_rate, more_slope, more_m, more_ratio = _over_classes(
-                k, keep, width, cos, sin, turn, x, m, m_x, m_v, target
-            )
+            more, more_rate = _over_classes(k, keep, width, m, m_x, target)
             log_f += more
             rate += more_rate
-            log_slope += more_slope
-            own_m += more_m
-            ratio += more_ratio
     terms = log_f + log_slope + tl.log(step * stretch) - tl.log(own_width)
     top = tl.max(tl.max(terms, 1), 0)
     total = _all(tl.exp(terms - top))
@@ -208,7 +205,7 @@ def _kernel(
     coarse = tl.where(node % 2 == 0, weight / half, 0.0)
     change = tl.maximum(tl.abs(tl.log(2 * half)), tl.abs(tl.log(2 * (1 - half))))
     error = tl.maximum(change * tl.sqrt(change), _earlier(weight, node, half)) + _ROUNDING * (
-        1 + tl.abs(log_p)
+        14 + tl.abs(log_p)
     )
     lost = (weight > 1e-9) & ((log_f < _DEEP) | (own_m < _FAR))
     lost = lost | ((weight > _EDGE) & ((node == 0) | (node == NODES - 1)))
@@ -246,12 +243,13 @@ def _kernel(
             widest = tl.maximum(widest, wide)
     floor = _NOTHING / widest
     moved = (moved_mean > _CHANGE * top_mean + floor) | (moved_scale > _CHANGE * top_scale + floor)
-    moved = moved | (tl.abs(d_tau_2 - d_tau) > _CHANGE * tl.abs(d_tau) + floor)
+    # The temperature's is a sum over classes that may cancel: measured against the largest of the others too.
+    moved = moved | (tl.abs(d_tau_2 - d_tau) > _CHANGE * tl.abs(d_tau) + _SHARE * top_scale + floor)
     tl.store(d_tau_ptr + row, tl.where(counts, ROOT_C * d_tau, 0.0))
     tl.store(log_p_ptr + row, log_p)
     error = tl.where(counts, tl.where(moved, float("inf"), error), 0.0)
     tl.store(error_ptr + row, error)
-    if AGAIN:
+    if LAST:
         good = error <= tol + allowed * tl.abs(log_p)
         tl.atomic_add(missed_ptr, tl.where(good, 0, 1))
 
@@ -270,7 +268,7 @@ def nll(
     mean and scale (B, K) contiguous, float32 or bfloat16; temperature (B, 1) or one number; gradients in
     the type of the inputs, the rest in float32. An
     error above `tol` + `ALLOWED` |log p|, or a NaN, marks a row that needs the thorough rule; the last tensor (1,)
-    says how many there are. `shapes` overrides the nodes, points and warps of the two launches;
+    says how many there are. `shapes` overrides the nodes, points and warps of the launches;
     rows with the label `ignore` get zeros.
     """
     rows, classes = mean.shape
@@ -280,16 +278,18 @@ def nll(
     d_tau = torch.empty(rows, 1, dtype=torch.float32, device=device)
     missed = torch.zeros(1, dtype=torch.int32, device=device)
     block = max(2, min(32, triton.next_power_of_2(classes)))
-    for again, (nodes, points, warps) in enumerate(shapes or launches(block)):
+    plan = shapes or launches(block)
+    for turn, (nodes, points, warps) in enumerate(plan):
+        chunk = block if nodes * block <= _MOST else max(2, _MOST // nodes)
         _kernel[(rows,)](
             mean, scale, temperature, target, *tables(device),
             log_p, error, missed, d_mean, d_scale, d_tau, classes, 1 if temperature.numel() > 1 else 0,
-            tol, ALLOWED, ignore, BLOCK_K=block, POINTS=points, NODES=nodes, ONE=classes <= block,
-            AGAIN=again > 0, num_warps=warps,
+            tol, ALLOWED, ignore, BLOCK_K=chunk, POINTS=points, NODES=nodes, ONE=classes <= chunk,
+            AGAIN=turn > 0, LAST=turn == len(plan) - 1, num_warps=warps,
         )  # fmt: skip
     return log_p, error, d_mean, d_scale, d_tau, missed
 
 
 def launches(block: int) -> tuple[tuple[int, int, int], ...]:
-    """Nodes, points and warps of the first launch and of the one for the rows that missed."""
-    return (32, 16, {32: 4, 16: 2}.get(block, 1)), (128, 32, {32: 8, 16: 8}.get(block, 4))
+    """Nodes, points and warps of the first launch and of those for the rows that missed."""
+    return (32, 16, {32: 4, 16: 2}.get(block, 1)), (64, 32, 8 if block > 8 else 4), (512, 32, 8)

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from .triton_table import class_columns, rough
 
-_DROP, _ROUNDS = tl.constexpr(14.5), tl.constexpr(8)
+_DROP, _ROUNDS = tl.constexpr(13.5), tl.constexpr(8)
 
 
 @triton.jit
@@ -46,7 +46,7 @@ def top(keep, mean, width):
 @triton.jit
 def log_integrand(table_ptr, k, keep, mean, width, base, offset, t, target):
     """What a chunk of classes adds to the log-integrand at t (1, points), roughly: (points,)."""
-    m, m_x = rough(table_ptr, (t - mean) / width, base, offset)
+    m, m_x = rough(table_ptr, (t - mean) * (1 / width), base, offset)
     own = m + tl.log(tl.maximum(-m_x, 1e-30))
     terms = tl.where(k == target, own, 0.0) - tl.exp(tl.minimum(m, 80.0))
     return tl.sum(tl.where(keep, terms, 0.0), 0)

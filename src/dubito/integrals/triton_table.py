@@ -39,6 +39,23 @@ def _near_angle(scale, gumbel):
 
 
 @triton.jit
+def place_angle(angle_ptr, scale, gumbel):
+    """Where the cells of an angle begin in the table, the offset in its cell, and the derivative of that."""
+    near = _near_angle(scale, gumbel)
+    square = near * near
+    steep = gumbel > scale
+    lower = tl.minimum(tl.floor(tl.log(1.0 + near * _PER_TURN) * _PER_LOWER), _LOWER - 1.0)
+    upper = tl.minimum(tl.floor(near * _PER_UPPER), _UPPER - 1.0) + _LOWER
+    cell = tl.maximum(tl.where(steep, upper, lower), 0.0).to(tl.int32)
+    cell = tl.minimum(tl.maximum(cell, 0), _ANGLES - 1)  # whatever a NaN became
+    per = tl.load(angle_ptr + _ANGLES + cell)
+    first = cell == 0
+    q = tl.where(first, near * square, tl.where(steep, square, near))
+    rise = tl.where(first, 3 * square, tl.where(steep, -2 * near, 1.0))
+    return cell * _CELLS - _LEFT, (q - tl.load(angle_ptr + cell)) * per, rise * per
+
+
+@triton.jit
 def class_columns(mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K: tl.constexpr):
     """A chunk of classes as columns (BLOCK_K, 1): mask, centred mean, width, cos, sin, base, offset, turn."""
     k = start + tl.arange(0, BLOCK_K)[:, None]
@@ -47,19 +64,8 @@ def class_columns(mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gu
     mean = tl.load(mean_ptr + at, mask=keep, other=0.0).to(tl.float32) - shift
     scale = tl.load(scale_ptr + at, mask=keep, other=1.0).to(tl.float32)
     width = tl.sqrt(scale * scale + gumbel * gumbel)
-    near = _near_angle(scale, gumbel)
-    square = near * near
-    steep = gumbel > scale
-    lower = tl.minimum(tl.floor(tl.log(1.0 + near * _PER_TURN) * _PER_LOWER), _LOWER - 1.0)
-    upper = tl.minimum(tl.floor(square * _PER_UPPER), _UPPER - 1.0) + _LOWER
-    cell = tl.maximum(tl.where(steep, upper, lower), 0.0).to(tl.int32)
-    cell = tl.minimum(tl.maximum(cell, 0), _ANGLES - 1)  # whatever a NaN became
-    per = tl.load(angle_ptr + _ANGLES + cell)
-    first = cell == 0
-    q = tl.where(first, near * square, tl.where(steep, square, near))
-    rise = tl.where(first, 3 * square, tl.where(steep, -2 * near, 1.0))
-    offset = (q - tl.load(angle_ptr + cell)) * per
-    return k, keep, mean, width, scale / width, gumbel / width, cell * _CELLS - _LEFT, offset, rise * per
+    base, offset, turn = place_angle(angle_ptr, scale, gumbel)
+    return k, keep, mean, width, scale / width, gumbel / width, base, offset, turn
 
 
 @triton.jit
