@@ -258,6 +258,10 @@ def test_other_data_is_said_in_the_caption():
     assert drawing.caption.endswith("No value of the paper: other data.")
     own = figures.picture("lukasik2020.figure3", lines("lukasik2020.figure3"), size="small")
     assert "No value" not in own.caption
+    with pytest.raises(DubitoError, match="a drawing"):
+        figures.picture("lukasik2020.figure1", data="mnist")
+    with pytest.raises(DubitoError, match="no protocol"):
+        item("lukasik2020.figure5").make("smoke", "mnist", None)
 
 
 def test_runs_without_regions_are_refused():

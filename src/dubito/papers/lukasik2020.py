@@ -194,7 +194,9 @@ _FIGURE9 = [
 
 def _figure5(data: str | None) -> Iterator[Config]:
     """Separators of two Gaussians: without noise, with it, smoothed, and with a penalty on the weights."""
-    make = partial(_config, "figure5", data or "gaussians", record=("separator",))
+    if data not in (None, "gaussians"):
+        raise DubitoError("this figure has no protocol for other data", got=repr(data), remedy="leave it out")
+    make = partial(_config, "figure5", "gaussians", record=("separator",))
     yield make("ce", noise="none", rate=0.0)
     yield make("ce")
     yield from (make("smooth", {"alpha": alpha}) for alpha in (0.1, 0.3, 0.5, 0.7))

@@ -67,10 +67,12 @@ def picture(
         raise DubitoError("no picture of that name", got=repr(name), remedy=nearest(name, FIGURES))
     if size not in SIZES:
         raise DubitoError("unknown size", got=repr(size), remedy=nearest(size, SIZES))
+    other = data is not None and data not in {c.data for c in item(name).make("smoke", None, None)}
+    if other and name in DRAWINGS:
+        raise DubitoError("this is a drawing; it takes no other data", where=name, got=repr(data))
     module = importlib.import_module(f".{FIGURES[name]}", __name__)
     drawn: Drawing = module.draw(name, results, size, data)
-    own = {c.data for c in item(name).make("smoke", None, None)}
-    if data is None or data in own:
+    if not other:
         return drawn
     return drawn._replace(caption=f"{drawn.caption} No value of the paper: other data.")
 
