@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+import dubito
+
 PUBLISHED = Path(__file__).with_name("signatures.json")
-MODULES = ["losses", "targets", "links", "heads", "channels", "weights", "penalties", "noise", "estimate"]
-MODULES += ["metrics", "integrals", "crowd", "optim"]
+MODULES = dubito._MODULES
 
 
 def plain(value: Any) -> Any:
