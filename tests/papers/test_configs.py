@@ -126,6 +126,14 @@ def test_unknown_data_and_size_are_refused(full):
         item(full).make("tiny", None, None)
 
 
+@pytest.mark.parametrize(
+    "full", ["englesson2023.figure3", "lukasik2020.figure5", "tanno2019.figure7", "tanno2019.figure2"]
+)
+def test_analyses_refuse_data_that_they_cannot_be_made_on(full):
+    with pytest.raises(DubitoError, match="no protocol"):
+        item(full).make("smoke", "cifar100n", None)
+
+
 def test_a_search_replaces_the_printed_choice():
     entry = item("englesson2023.table1-mnist")
     ln = next(c for c in entry.make("smoke", None, None) if c.method == "ln" and c.rate == 0.4)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DubitoError, nearest
 from .configs import Config
-from .items import Item, no_runs, runs, search_of
+from .items import Item, no_runs, only_on, runs, search_of
 from .tables import DATASETS, NOISES, chosen, setting
 
 PAPER = "englesson2023"
@@ -186,6 +186,7 @@ def _ablation(item: str, data: str | None) -> Iterator[Config]:
 
 def _plane(data: str | None) -> Iterator[Config]:
     """Two Moons and Circles with noisy labels. Silent: the noise, t, temperature and lam of this figure."""
+    only_on(data, "two-moons", "circles")
     params: dict[str, dict[str, Any]] = {"ce": {}, "ln": {"temperature": 1.0, "lam": 1.0}}
     for name, method in product([data] if data else ["two-moons", "circles"], params):
         yield _config(

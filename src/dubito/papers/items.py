@@ -88,6 +88,14 @@ def two_points(grid: Iterable[dict[str, Any]], size: str) -> list[dict[str, Any]
     return [points[0], points[-1]] if size == "smoke" and len(points) > 2 else points
 
 
+def only_on(data: str | None, *allowed: str) -> None:
+    """Refuse data that an analysis cannot be made on."""
+    if data is not None and data not in allowed:
+        raise DubitoError(
+            "this figure has no protocol for the data", expected=" or ".join(allowed), got=repr(data)
+        )
+
+
 def no_runs(
     size: str = "paper", data: str | None = None, choices: Choices | None = None
 ) -> tuple[Config, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DubitoError, nearest
 from .configs import Config
-from .items import Item, no_runs, runs
+from .items import Item, no_runs, only_on, runs
 from .tables import setting
 
 PAPER = "lukasik2020"
@@ -194,8 +194,7 @@ _FIGURE9 = [
 
 def _figure5(data: str | None) -> Iterator[Config]:
     """Separators of two Gaussians: without noise, with it, smoothed, and with a penalty on the weights."""
-    if data not in (None, "gaussians"):
-        raise DubitoError("this figure has no protocol for other data", got=repr(data), remedy="leave it out")
+    only_on(data, "gaussians")
     make = partial(_config, "figure5", "gaussians", record=("separator",))
     yield make("ce", noise="none", rate=0.0)
     yield make("ce")

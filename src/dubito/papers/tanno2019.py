@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import DubitoError, nearest
 from .configs import Config
-from .items import Item, no_runs, runs
+from .items import Item, no_runs, only_on, runs
 from .tables import setting
 
 PAPER = "tanno2019"
@@ -154,8 +154,9 @@ def _figure5(data: str | None) -> Iterator[Config]:
 
 
 def _figure7(data: str | None) -> Iterator[Config]:
+    only_on(data, "labelme")  # people, whose labels are there
     for method in METHODS:
-        yield _config("figure7", data or "labelme", method, 0, "natural", labels="crowd")
+        yield _config("figure7", "labelme", method, 0, "natural", labels="crowd")
 
 
 def _figure11(data: str | None) -> Iterator[Config]:
