@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,13 @@ from .likelihood import (
     centred_logs,
     clean,
     fit,
-    judge_without_own,
     posterior,
     prior_strength,
     start,
 )
 from .plan import Z, around, relabel_plan
 from .result import Audit, Estimate, Step, Suspect
-from .shares import settle, shrink, weigh
+from .shares import explain, judge, settle, shrink
 
 __all__ = ["Audit", "Estimate", "Evidence", "Groups", "Kind", "Step", "Suspect", "audit"]
 
@@ -52,11 +52,13 @@ def audit(
         ``P(label = y | x) = sum_k softmax(W log p(x) + c)_k T[k, y]``,
 
     W, c and T have the largest likelihood (with a ridge that holds W to a multiple of the identity and a weak
-    prior for T), averaged over how much of T is noise and how much the model's own doubt, as far as the labels
-    leave that open. Then ``P(true = k | x, y) ~ softmax(W log p + c)_k T[k, y]``, where each label's own share in T
-    is taken out, and p_wrong is one minus the probability of the given label.
+    prior for T), averaged over how much of T is noise and how much the model's own doubt, and over whether noise
+    grows where the model doubts, as far as the labels leave that open. Then
+    ``P(true = k | x, y) ~ softmax(W log p + c)_k T[k, y]``, where each label's own share in T is taken out, and
+    p_wrong is one minus the probability of the given label. No p_wrong is surer than the number of labels per class
+    allows (rule of succession).
 
-    The probabilities must be *out of fold*: a model that saw a label will defend it. The numbers rest on the model:
+    The probabilities must be out of fold: a model that saw a label will defend it. The numbers rest on the model:
     errors that look like the truth to it cannot be found, and the rates of a weak model are rough (see `notes`).
 
     Arguments:
@@ -102,13 +104,13 @@ def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
     y, K = inputs.labels, inputs.probs.shape[1]
     x = centred_logs(inputs.probs)
     first = fit(x, y, start(inputs.probs, y))
-    weighed = weigh(x, y, first)
+    weighed = explain(x, y, first)
     best = weighed.fit
     log_p = clean(best, x)
-    q = judge_without_own(log_p, best.T, y, prior_strength(K))
+    q = judge(x, y, weighed, prior_strength(K))
     p_wrong, suggested, order = verdicts(q, y)
     prior = np.exp(log_p).mean(0)
-    draws, matrices = _refits(x, y, first, weighed.share, bootstrap, seed)
+    draws, matrices = _refits(x, y, replace(first, heat=best.heat), weighed.share, bootstrap, seed)
     doubt = 0.0 if draws is None else weighed.error
     error = 0.0 if draws is None else _rate_error(p_wrong, draws, doubt)
     groups = _groups(inputs, log_p, best.T, p_wrong, seed)
@@ -120,7 +122,7 @@ def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
         suggested=suggested,
         p_wrong=p_wrong,
         probabilities=q,
-        why=_why(log_p, best.T, prior, y, suggested),
+        why=_why(log_p, q, prior, y, suggested),
         order=order,
         noise_rate=around(float(p_wrong.mean()), error),
         transition=best.T,
@@ -143,11 +145,13 @@ def verdicts(q: Array, labels: Array) -> tuple[Array, Array, Array]:
     return p_wrong, others.argmax(1), np.argsort(-p_wrong, kind="stable")
 
 
-def _why(log_p: Array, T: Array, prior: Array, y: Array, s: Array) -> Array:
+def _why(log_p: Array, q: Array, prior: Array, y: Array, s: Array) -> Array:
+    """The log-odds of q in three: what the model says, the prior, and the rest, how such labels come about."""
     rows = np.arange(len(y))
     by_prior = np.log(prior[s]) - np.log(prior[y])
     by_model = log_p[rows, s] - log_p[rows, y] - by_prior
-    return np.stack([by_model, np.log(T[s, y]) - np.log(T[y, y]), by_prior], 1)
+    whole = np.log(np.maximum(q[rows, s], 1e-300)) - np.log(np.maximum(q[rows, y], 1e-300))
+    return np.stack([by_model, whole - by_model - by_prior, by_prior], 1)
 
 
 def _refits(
@@ -162,7 +166,7 @@ def _refits(
         weights = generator.multinomial(len(y), np.full(len(y), 1 / len(y))).astype(np.float64)
         again = fit(x, y, best, weights=weights, rounds=1, steps=25)
         again = settle(x, y, shrink(again, again.T, share), weights, steps=10)
-        q, _ = posterior(clean(again, x), again.T, y)
+        q, _ = posterior(clean(again, x), again.T, y, again.heat)
         draws.append(1 - q[rows, y])
         matrices.append(again.T)
     return np.stack(draws), np.stack(matrices)

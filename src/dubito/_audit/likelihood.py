@@ -11,17 +11,22 @@ Array = np.ndarray[Any, Any]
 
 FLOOR = 1e-4  # probabilities below are taken as this: what a model calls impossible is merely very unlikely
 RIDGE = 1e-2  # pull of the calibration matrix towards b times the identity, per label
+MOST_WRONG = 0.95  # of the labels of a class, wherever noise is hottest
 MOST_CLASSES = 50  # above, and with few labels, calibration is one number b instead of a matrix
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Maximum of the penalised likelihood: calibration W, c, transition matrix T, and the log-likelihood."""
+    """Maximum of the penalised likelihood: calibration W, c, transition matrix T, and the log-likelihood.
+
+    With `heat` (N,) the noise of each label is that multiple of T's: ``T_n = I + h_n (T - I)``.
+    """
 
     W: Array
     c: Array
     T: Array
     log_likelihood: float
+    heat: Array | None = None
 
 
 def even(K: int) -> Array:
@@ -47,9 +52,21 @@ def clean(fit: Fit, x: Array) -> Array:
     return _log_softmax(x @ fit.W.T + fit.c)
 
 
-def posterior(log_p: Array, T: Array, labels: Array) -> tuple[Array, Array]:
-    """``q[n, k] ~ p(k | x_n) T[k, y_n]`` (N, K), and the log of its normaliser (N,)."""
-    joint = log_p + np.log(T).T[labels]
+def chances(seen: Array, labels: Array, heat: Array | None = None) -> Array:
+    """``log T_n[k, y_n]`` (N, K) from T[k, y_n]: how likely each label is under every true class."""
+    out: Array
+    if heat is None:
+        out = np.log(seen)
+        return out
+    rows = np.arange(len(labels))
+    out = np.log(heat[:, None] * seen)
+    out[rows, labels] = np.log(np.maximum(1 - heat * (1 - seen[rows, labels]), 1 - MOST_WRONG))
+    return out
+
+
+def posterior(log_p: Array, T: Array, labels: Array, heat: Array | None = None) -> tuple[Array, Array]:
+    """``q[n, k] ~ p(k | x_n) T_n[k, y_n]`` (N, K), and the log of its normaliser (N,)."""
+    joint = log_p + chances(T.T[labels], labels, heat)
     total = _logsumexp(joint)
     return np.exp(joint - total[:, None]), total
 
@@ -61,13 +78,15 @@ def counts(q: Array, labels: Array, weights: Array | None = None) -> Array:
     return np.stack([np.bincount(labels, q[:, k], K) for k in range(K)])
 
 
-def judge_without_own(log_p: Array, T: Array, labels: Array, strength: float) -> Array:
+def judge_without_own(
+    log_p: Array, T: Array, labels: Array, strength: float, heat: Array | None = None
+) -> Array:
     """The posterior with each label's own share taken out of the matrix that judges it, (N, K)."""
-    q, _ = posterior(log_p, T, labels)
+    q, _ = posterior(log_p, T, labels, heat)
     C = counts(q, labels) + strength * T
     above = np.maximum(C.T[labels] - q, 1e-12)
     below = np.maximum(C.sum(1) - q, 1e-12)
-    joint = log_p + np.log(above) - np.log(below)
+    joint = log_p + chances(above / below, labels, heat)
     out: Array = np.exp(joint - _logsumexp(joint)[:, None])
     return out
 
@@ -111,6 +130,7 @@ class _Problem:
 
     def __init__(self, x: Array, labels: Array, begin: Fit, weights: Array | None) -> None:
         self.x, self.labels, self.begin, self.weights = x, labels, begin, weights
+        self.heat = begin.heat
         self.N, self.K = x.shape
         self.total = self.N if weights is None else float(weights.sum())
         self.full = self.K <= MOST_CLASSES and self.N >= 5 * self.K**2
@@ -125,8 +145,9 @@ class _Problem:
             self.value, self.pack(), jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20}
         )
         W, c, T = self.unpack(found.x)
-        _, total = posterior(_log_softmax(self.x @ W.T + c), T, self.labels)
-        return Fit(W, c, T, float(total.sum() if self.weights is None else total @ self.weights))
+        _, total = posterior(_log_softmax(self.x @ W.T + c), T, self.labels, self.heat)
+        value = float(total.sum() if self.weights is None else total @ self.weights)
+        return Fit(W, c, T, value, self.heat)
 
     def pack(self) -> Array:
         W = self.begin.W
@@ -142,7 +163,7 @@ class _Problem:
     def value(self, theta: Array) -> tuple[float, Array]:
         W, c, T = self.unpack(theta)
         log_p = _log_softmax(self.x @ W.T + c)
-        q, total = posterior(log_p, T, self.labels)
+        q, total = posterior(log_p, T, self.labels, self.heat)
         push = np.exp(log_p) - q
         if self.weights is not None:
             push, total = push * self.weights[:, None], total * self.weights
@@ -151,10 +172,21 @@ class _Problem:
         value -= (self.prior * np.log(T)).sum()
         to_W = push.T @ self.x + RIDGE * self.total * off
         to_scale = to_W.ravel() if self.full else np.array([np.trace(to_W)])
-        C = counts(q, self.labels, self.weights) + self.prior
+        C = counts(self.through(q, log_p, T, total), self.labels, self.weights) + self.prior
         to_T = C.sum(1, keepdims=True) * T - C  # through the logits of the rows
         gradient = np.concatenate([to_scale, push.sum(0) + c, to_T.ravel()])
         return float(value) / self.total, gradient / self.total
+
+    def through(self, q: Array, log_p: Array, T: Array, total: Array) -> Array:
+        """``T[k, y] dl/dT[k, y]`` of each label (N, K): the posterior, less what heat leaves outside of T."""
+        if self.heat is None:
+            return q
+        rows = np.arange(self.N)
+        own = T[self.labels, self.labels]
+        seen = np.exp(log_p[rows, self.labels] - total) * self.heat * own
+        out = q.copy()
+        out[rows, self.labels] = np.where(1 - self.heat * (1 - own) > 1 - MOST_WRONG, seen, 0.0)
+        return out
 
 
 def _logsumexp(a: Array) -> Array:

@@ -2,25 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .likelihood import Array, Fit, _Problem, clean, posterior
+from .likelihood import MOST_WRONG, Array, Fit, _Problem, clean, counts, fit, judge_without_own, posterior
 
-SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.02)
+# To both sides of the best fit; a share is a scale, so its values are denser near 0.
+SHARES = (1.0, 1.15, 1.3, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
 COARSE = 0.03  # see `weigh`
+WEAK = 0.4  # mean doubt above which no more noise than in the best fit is thought of: that leans to it already
 DOUBT = 0.5  # least standard error of the noise rate, over (1 - mean certainty)^2: a rule of thumb from benchmarks
 STEPS = 40
+SLOPES = (0.15, 0.3, 0.5, 0.8)
+NEGLIGIBLE = 1e-3  # weight below which an explanation is left out
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """A fit at the mean share s, and the standard error of the noise rate that comes from not knowing s."""
+    """Explanations of the labels and what they come to.
 
+    Fields:
+        parts: (weight, fit) of every explanation that counts; the weights sum to one.
+        fit: one fit in their middle, for what needs a single one.
+        share: mean multiple of the noise in the best fit's matrix.
+        error: standard error of the noise rate that comes from not knowing which explanation holds.
+    """
+
+    parts: tuple[tuple[float, Fit], ...]
     fit: Fit
     share: float
     error: float
+
+
+def explain(x: Array, labels: Array, best: Fit) -> Weighed:
+    """All explanations: noise alike everywhere, or more of it where the model doubts, each with its shares.
+
+    The second has one parameter more, and counts by its odds ``exp(gain - log(N) / 2)`` (BIC).
+    """
+    hot = heated(x, labels, best)
+    gain = hot.log_likelihood - best.log_likelihood - 0.5 * math.log(len(labels))
+    odds = 0.0 if hot is best else 1 / (1 + math.exp(-min(max(gain, -50.0), 50.0)))
+    if odds < 0.01:
+        return weigh(x, labels, best)
+    if odds > 0.99:
+        return weigh(x, labels, hot)
+    one, two = weigh(x, labels, best), weigh(x, labels, hot)
+    parts = [((1 - odds) * w, f) for w, f in one.parts] + [(odds * w, f) for w, f in two.parts]
+    share = (1 - odds) * one.share + odds * two.share
+    error = math.hypot(*((1 - odds) * one.error, odds * two.error))
+    return Weighed(tuple(parts), two.fit if odds > 0.5 else one.fit, share, max(error, one.error, two.error))
+
+
+def heated(x: Array, labels: Array, best: Fit) -> Fit:
+    """The best fit where noise grows with the model's doubt: ``h_n ~ exp(b u_n)``, u the standardised entropy.
+
+    People err where items are hard, and there the model is in doubt as well. b is 0 or more.
+    """
+    log_p = clean(best, x)
+    entropy = -(np.exp(log_p) * log_p).sum(1)
+    spread = float(entropy.std())
+    if spread < 1e-9:
+        return best
+    u = (entropy - entropy.mean()) / spread
+    most = MOST_WRONG / max(1 - float(best.T.diagonal().min()), 1e-9)
+    found = best
+    for slope in SLOPES:
+        heat = np.exp(slope * u)
+        heat = np.minimum(heat / heat.mean(), most)
+        now = fit(x, labels, replace(found, heat=heat), rounds=1, steps=60)
+        if now.log_likelihood <= found.log_likelihood:
+            break
+        found = now
+    return found
 
 
 def weigh(x: Array, labels: Array, best: Fit) -> Weighed:
@@ -28,34 +83,66 @@ def weigh(x: Array, labels: Array, best: Fit) -> Weighed:
 
         ``T_s = I + s (T - I)``,   calibration refitted for each s,   weight_s ~ exp((l_s - l_max) / d)
 
-    with l the log-likelihood per label. A model that knows its classes leaves no doubt about s: without noise in
-    T the labels are far less likely. To a weak model hard items explain them almost as well, the likelihood is
-    flat, and its maximum leans to the noisy end, since a matrix also mends what the calibration cannot express.
-    So differences below ``d = COARSE (1 - mean certainty)^2`` nats per label do not count as evidence. COARSE was
-    set on digits, MNIST and SVHN with features of all qualities.
+    with l the log-likelihood per label. ``d = 1 / N + COARSE (1 - mean certainty)^2``: the first term is what N
+    labels can tell. The second is for the model: one that knows its classes leaves no doubt about s, as without
+    noise in T the labels are far less likely; to a weak one hard items explain them almost as well: the likelihood
+    is flat, and small differences come from what calibration cannot express. COARSE was set on digits, MNIST and
+    SVHN with features of all qualities.
     """
-    fits, values, rates = [], [], []
-    now = best
-    for s in SHARES:
-        now = best if s == 1 else settle(x, labels, shrink(now, best.T, s))
-        q, total = posterior(clean(now, x), now.T, labels)
-        fits.append(now)
-        values.append(float(total.mean()))
-        rates.append(float(1 - q[np.arange(len(labels)), labels].mean()))
     doubt = 1 - float(np.exp(clean(best, x).max(1)).mean())
-    weight = np.exp((np.array(values) - max(values)) / max(COARSE * doubt**2, 1e-9))
+    d = 1 / len(labels) + COARSE * doubt**2
+    most = 1.0 if doubt > WEAK else MOST_WRONG / max(1 - float(best.T.diagonal().min()), 1e-9)
+    found: list[tuple[float, float, float, Fit]] = []  # share, log-likelihood, noise rate, fit
+    now, ended = best, False
+    for s in SHARES:
+        if s in (SHARES[1], SHARES[3]):
+            now, ended = best, False  # away from the best to one side, then to the other
+        if ended or s > most:
+            continue
+        now = best if s == 1 else settle(x, labels, shrink(now, best.T, s))
+        q, total = posterior(clean(now, x), now.T, labels, now.heat)
+        rate = float(1 - q[np.arange(len(labels)), labels].mean())
+        found.append((s, float(total.mean()), rate, now))
+        ended = found[-1][1] < found[0][1] + d * math.log(NEGLIGIBLE / 10)
+    return _averaged(x, labels, best, found, d, doubt)
+
+
+def _averaged(
+    x: Array, labels: Array, best: Fit, found: list[tuple[float, float, float, Fit]], d: float, doubt: float
+) -> Weighed:
+    shares, values, rates = (np.array([f[i] for f in found]) for i in range(3))
+    weight = np.exp((values - values.max()) / d)
+    weight = np.where(weight < NEGLIGIBLE * weight.sum(), 0.0, weight)
     weight /= weight.sum()
-    share = float(weight @ np.array(SHARES))
-    near = fits[int(np.abs(np.array(SHARES) - share).argmin())]
-    mean = float(weight @ np.array(rates))
-    error = float(weight @ (np.array(rates) - mean) ** 2) ** 0.5
-    return Weighed(settle(x, labels, shrink(near, best.T, share)), share, max(error, DOUBT * doubt**2))
+    share, mean = float(weight @ shares), float(weight @ rates)
+    error = float(weight @ (rates - mean) ** 2) ** 0.5
+    near = found[int(np.abs(shares - share).argmin())][3]
+    middle = near if share == 1 else settle(x, labels, shrink(near, best.T, share))
+    parts = tuple((float(w), f[3]) for w, f in zip(weight, found) if w > 0)
+    return Weighed(parts, middle, share, max(error, DOUBT * doubt**2))
+
+
+def judge(x: Array, labels: Array, weighed: Weighed, strength: float) -> Array:
+    """Probabilities of the true class (N, K): the mean of the explanations, never surer than counts allow.
+
+    Nothing was seen more often than a class has labels, N / K on average, so by the rule of succession the model's
+    word counts for nothing with probability ``1 / (N / K + 2)``; then only the given label speaks.
+    """
+    K = x.shape[1]
+    q = np.zeros_like(x)
+    for weight, part in weighed.parts:
+        q += weight * judge_without_own(clean(part, x), part.T, labels, strength, part.heat)
+    C = counts(q, labels) + 1e-12
+    by_label = (C / C.sum(0)).T[labels]
+    blind = 1 / (len(labels) / K + 2)
+    out: Array = (1 - blind) * q + blind * by_label
+    return out
 
 
 def shrink(fit: Fit, T: Array, share: float) -> Fit:
-    """The fit with only a share of the noise of T."""
+    """The fit with only a share of the noise of T, or with more of it."""
     eye = np.eye(len(T))
-    return Fit(fit.W, fit.c, np.maximum(eye + share * (T - eye), 1e-12), fit.log_likelihood)
+    return Fit(fit.W, fit.c, np.maximum(eye + share * (T - eye), 1e-12), fit.log_likelihood, fit.heat)
 
 
 def settle(x: Array, labels: Array, begin: Fit, weights: Array | None = None, steps: int = STEPS) -> Fit:
@@ -73,5 +160,5 @@ def settle(x: Array, labels: Array, begin: Fit, weights: Array | None = None, st
 
     found = minimize(value, whole[:n], jac=True, method="L-BFGS-B", options={"maxiter": steps})
     W, c, _ = problem.unpack(np.concatenate([found.x, tail]))
-    _, total = posterior(clean(Fit(W, c, begin.T, 0.0), x), begin.T, labels)
-    return Fit(W, c, begin.T, float(total.sum() if weights is None else total @ weights))
+    _, total = posterior(clean(Fit(W, c, begin.T, 0.0), x), begin.T, labels, begin.heat)
+    return Fit(W, c, begin.T, float(total.sum() if weights is None else total @ weights), begin.heat)
