@@ -6,8 +6,8 @@
 Labels are corrupted (or, on CIFAR-10N, were given by people), scikit-learn models give out-of-fold probabilities,
 and each method ranks the labels; the measure is the average precision at finding the wrong ones. cleanlab's
 pipeline (`CleanLearning.find_label_issues`) gets the features and the same untrained model and trains it itself. On
-CIFAR-10N there is also a better model, softmax regression on patch features: benchmarks/audit_features.py makes its
-probabilities, which are looked for in --cache. The lines go to results/benchmarks/audit.jsonl: one per cell, and a
+CIFAR-10N there are also better models, softmax regression on patch features (benchmarks/audit_features.py) and a
+convolutional network (benchmarks/audit_networks.py), whose probabilities are looked for in --cache. The lines go to results/benchmarks/audit.jsonl: one per cell, and a
 summary of the newest line of each cell with a bootstrap interval of the mean gain. cleanlab is installed beside us
 (`pip install 'dubito[bench]'`); the real sets are found through DUBITO_DATA or in shared/data beside us.
 """
@@ -36,6 +36,11 @@ NOISES = ("symmetric-0.2", "symmetric-0.4", "pair-0.3", "asymmetric-0.4", "class
 HUMAN = ("aggre", "random1", "worst")
 MODELS = ("logistic", "mlp")
 PATCHES = "patches"
+NETWORK = "network"
+MADE_ELSEWHERE = (
+    PATCHES,
+    NETWORK,
+)  # probabilities that benchmarks/audit_features.py and audit_networks.py write
 Array = Any
 LINES = HERE / "results" / "benchmarks" / "audit.jsonl"
 
@@ -126,9 +131,12 @@ def cells(only: str | None, cache: Path) -> Iterator[tuple[str, str, str, int]]:
     for data in ("digits", "mnist", "cifar10n"):
         if only in (None, data):
             for noise in HUMAN if data == "cifar10n" else NOISES:
-                for model in (*MODELS, PATCHES) if data == "cifar10n" else MODELS:
+                for model in (*MODELS, *MADE_ELSEWHERE) if data == "cifar10n" else MODELS:
                     for seed in SEEDS:
-                        if model != PATCHES or (cache / f"{data}_{noise}_{model}_{seed}.npz").exists():
+                        if (
+                            model not in MADE_ELSEWHERE
+                            or (cache / f"{data}_{noise}_{model}_{seed}.npz").exists()
+                        ):
                             yield data, noise, model, seed
 
 
@@ -142,7 +150,7 @@ def cell(data: str, noise: str, model: str, seed: int, cache: Path) -> tuple[Arr
         np.savez(path, labels=labels, true=y, probs=out_of_fold(model, x, labels, seed))
     with np.load(path) as kept:
         labels, true, probs = kept["labels"], kept["true"], kept["probs"]
-    if model == PATCHES:  # as many labels as the other models of this data judge
+    if model in MADE_ELSEWHERE:  # as many labels as the other models of this data judge
         some = np.sort(np.random.default_rng(seed).choice(len(labels), min(8000, len(labels)), False))
         labels, true, probs = labels[some], true[some], probs[some]
     return labels, true, probs
@@ -180,16 +188,29 @@ def reliability(p_wrong: Array, wrong: Array) -> tuple[float, list[list[float]]]
     ]
 
 
-def measure(data: str, noise: str, model: str, seed: int, cache: Path, bootstrap: int = 30) -> dict[str, Any]:
+def recorded(data: str, noise: str, model: str, seed: int, labels: int) -> dict[str, float] | None:
+    """What cleanlab reached on the same labels and probabilities, from the last line of the cell."""
+    for line in newest(LINES):
+        if (line["data"], line["noise"], line["model"], line["seed"]) == (data, noise, model, seed):
+            return dict(line["peers"]) if line["labels"] == labels else None
+    return None
+
+
+def measure(
+    data: str, noise: str, model: str, seed: int, cache: Path, bootstrap: int = 30, again: bool = False
+) -> dict[str, Any]:
     from sklearn.metrics import average_precision_score
 
     from dubito._audit import audit
 
     labels, true, probs = cell(data, noise, model, seed, cache)
     wrong = labels != true
-    scores = peers(labels, probs)
-    if model != PATCHES:
-        scores["pipeline"] = pipeline(data, noise, model, seed, cache)
+    theirs = recorded(data, noise, model, seed, len(labels)) if again else None
+    if theirs is None:
+        scores = peers(labels, probs)
+        if model not in MADE_ELSEWHERE:
+            scores["pipeline"] = pipeline(data, noise, model, seed, cache)
+        theirs = {n: round(float(average_precision_score(wrong, -score)), 4) for n, score in scores.items()}
     found = audit(labels, probs, bootstrap=bootstrap)
     error, bins = reliability(found.p_wrong, wrong)
     T = np.zeros_like(found.transition)
@@ -206,9 +227,9 @@ def measure(data: str, noise: str, model: str, seed: int, cache: Path, bootstrap
         "noise_rate": round(float(wrong.mean()), 4),
         "model_accuracy": round(float((probs.argmax(1) == true).mean()), 4),
         "average_precision": round(float(average_precision_score(wrong, found.p_wrong)), 4),
-        "peers": {
-            name: round(float(average_precision_score(wrong, -score)), 4) for name, score in scores.items()
-        },
+        "peers": theirs,
+        "above_0.99": _share(found.p_wrong > 0.99, wrong),
+        "above_0.9": _share(found.p_wrong > 0.9, wrong),
         "estimated_rate": [round(v, 4) for v in (rate.value, rate.low, rate.high)],
         "calibration_error": round(error, 4),
         "bins": bins,
@@ -216,6 +237,11 @@ def measure(data: str, noise: str, model: str, seed: int, cache: Path, bootstrap
         "kind": found.kind.name,
         "notes": len(found.notes),
     }
+
+
+def _share(chosen: Array, wrong: Array) -> list[float]:
+    """How many labels, and what share of them is wrong."""
+    return [int(chosen.sum()), round(float(wrong[chosen].mean()), 4) if chosen.any() else 0.0]
 
 
 def record(**facts: Any) -> None:
@@ -239,8 +265,8 @@ def _version(name: str) -> str:
         return "missing"
 
 
-def _measure(what: tuple[str, str, str, int], cache: Path, bootstrap: int) -> dict[str, Any]:
-    return measure(*what, cache, bootstrap)
+def _measure(what: tuple[str, str, str, int], cache: Path, bootstrap: int, again: bool) -> dict[str, Any]:
+    return measure(*what, cache, bootstrap, again)
 
 
 def main() -> None:
@@ -252,10 +278,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
     parser.add_argument("--bootstrap", type=int, default=30, help="refits for the intervals")
+    parser.add_argument("--again", action="store_true", help="only the audit; cleanlab's figures as recorded")
+    parser.add_argument("--models", nargs="+", help="only these models")
     options = parser.parse_args()
     todo = [c for c in cells(options.data, options.cache) if c[3] < options.seeds]
+    todo = [c for c in todo if options.models is None or c[2] in options.models]
+    work = partial(_measure, cache=options.cache, bootstrap=options.bootstrap, again=options.again)
     with ProcessPoolExecutor(options.workers) as pool:
-        for facts in pool.map(partial(_measure, cache=options.cache, bootstrap=options.bootstrap), todo):
+        for facts in pool.map(work, todo):
             record(kind_of_line="cell", **facts)
             name = "/".join(str(facts[k]) for k in ("data", "noise", "model", "seed"))
             print(name, facts["average_precision"], max(facts["peers"].values()), flush=True)

@@ -75,7 +75,7 @@ def _mean(values: list[float]) -> str:
 
 def _gains(found: dict[str, Any]) -> list[str]:
     out = [
-        "| gain in average precision over | mean | 95 % interval | worst cell | |",
+        "| gain in average precision over | mean | 95 % interval | worst cell | where |",
         "|---|---:|---|---:|---|",
     ]
     for peer, name in {

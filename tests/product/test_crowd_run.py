@@ -35,6 +35,19 @@ def test_nobody_is_asked_about_what_they_have_labelled(trained_crowd, crowd):
     assert not {(r["id"], r["ask"]) for r in rows} & seen
 
 
+def test_what_differs_between_the_labels_of_an_item_is_no_input(crowd, tmp_path):
+    rows = read(crowd)
+    head = [*rows[0], "confidence"]
+    path = write(tmp_path / "c.csv", head, [[*r.values(), 0.1 * (n % 7)] for n, r in enumerate(rows)])
+    from dubito._product.sources import find
+    from dubito._product.tasks import FitJob
+
+    source = find(FitJob(path, tmp_path / "run"))
+    assert "confidence" in source.left_out
+    assert source.features == find(FitJob(crowd, tmp_path / "run")).features
+    assert "confidence" in find(FitJob(path, tmp_path / "run", features=("confidence",))).features
+
+
 def test_the_report_can_hide_who_they_are(crowd, trained_crowd, tmp_path):
     shutil.copytree(trained_crowd, tmp_path / "run")
     words = ["fit", crowd, "--out", tmp_path / "run", "--method", "trace", "--anonymise", *LONGER]

@@ -20,12 +20,12 @@ def facts(data: LabelledData, source: Source) -> list[Fact]:
     without = unlabelled(data)
     if source.kind != "folder":
         out.append(Fact("labels from", _roles(source)))
-    out.append(Fact("classes", data.num_classes, note=_names(data.classes)))
+    out.append(Fact("classes", data.num_classes, note=_names(data.classes, count=False)))
     if data.crowd is not None:
         each = torch.bincount(data.crowd.item, minlength=len(data))
         people = torch.bincount(data.crowd.annotator, minlength=len(data.annotators))
         out.append(Fact("labels", int(counts.sum())))
-        out.append(Fact("annotators", len(data.annotators), note=f"{_spread(people)} labels each"))
+        out.append(Fact("annotators", len(data.annotators), note=_spread(people, " labels each")))
         out.append(Fact("labels per item", _spread(each[each > 0])))
     if without:
         out.append(Fact("items without a label", without, note="predicted, not learned from"))
@@ -43,7 +43,8 @@ def sentences(data: LabelledData, source: Source, setting: Setting, method: str,
         f"  {f.name}: {_value(f.value)}" + (f" ({f.note})" if f.note else "") for f in facts(data, source)
     ]
     if source.left_out:
-        lines.append(f"  not used: {_names(source.left_out)} (no numbers; --features names columns)")
+        why = "no numbers, or not the same for all labels of an item" if source.item else "no numbers"
+        lines.append(f"  not used: {_names(source.left_out)} ({why}; --features names columns)")
     lines.append(
         f"  training: method {method}, network {setting.backbone}, {setting.epochs} epochs, "
         f"{folds} folds, seed {setting.seed}"
@@ -96,16 +97,18 @@ def _roles(source: Source) -> str:
     return ", ".join(f"{role} = {name}" for role, name in roles if name)
 
 
-def _names(names: tuple[str, ...]) -> str:
+def _names(names: tuple[str, ...], count: bool = True) -> str:
     shown = ", ".join(str(n)[:30] for n in names[:MOST_NAMES])
-    return shown + (f", ... ({len(names)} in all)" if len(names) > MOST_NAMES else "")
+    more = f", ... ({len(names)} in all)" if count else ", ..."
+    return shown + (more if len(names) > MOST_NAMES else "")
 
 
-def _spread(counts: Tensor) -> str:
+def _spread(counts: Tensor, what: str = "") -> str:
     if not counts.numel():
-        return "0"
+        return f"0{what}"
     low, high = int(counts.min()), int(counts.max())
-    return str(low) if low == high else f"{low} to {high}, {float(counts.double().mean()):.1f} on average"
+    mean = f", {float(counts.double().mean()):.1f} on average"
+    return f"{low}{what}" if low == high else f"{low} to {high}{what}{mean}"
 
 
 def _value(value: object) -> str:

@@ -154,7 +154,8 @@ def _table(job: FitJob) -> Source:
     if image is None:
         for name in job.features:
             role(name, (), names, path, "features")
-        features = job.features or tuple(n for n in free if n in head.cells and numeric(head.cells[n]))
+        numbers = (n for n in free if n in head.cells and numeric(head.cells[n]))
+        features = job.features or tuple(n for n in numbers if item is None or of_items(head, item, n))
         if not features:
             raise DubitoError(
                 "nothing to learn from",
@@ -191,6 +192,12 @@ def numeric(cells: Sequence[Any]) -> bool:
     """Whether a column holds numbers, a few slips apart."""
     numbers = sum(_number(c) == _number(c) and not isinstance(c, bool) for c in cells)
     return len(cells) > 0 and numbers >= MOSTLY * len(cells)
+
+
+def of_items(head: Chunk, item: str, name: str) -> bool:
+    """Whether a column is the same in all rows of an item; otherwise it tells of a label, as its time does."""
+    first: dict[str, Any] = {}
+    return all(first.setdefault(i, cell) == cell for i, cell in zip(head.cells[item], head.cells[name]))
 
 
 def _image(job: FitJob, head: Chunk, names: Sequence[str]) -> tuple[str | None, Path | None]:
