@@ -7,9 +7,10 @@ Labels are corrupted (or, on CIFAR-10N, were given by people), scikit-learn mode
 and each method ranks the labels; the measure is the average precision at finding the wrong ones. cleanlab's
 pipeline (`CleanLearning.find_label_issues`) gets the features and the same untrained model and trains it itself. On
 CIFAR-10N there are also better models, softmax regression on patch features (benchmarks/audit_features.py) and a
-convolutional network (benchmarks/audit_networks.py), whose probabilities are looked for in --cache. The lines go to results/benchmarks/audit.jsonl: one per cell, and a
-summary of the newest line of each cell with a bootstrap interval of the mean gain. cleanlab is installed beside us
-(`pip install 'dubito[bench]'`); the real sets are found through DUBITO_DATA or in shared/data beside us.
+convolutional network (benchmarks/audit_networks.py), whose probabilities are looked for in --cache. The lines go to
+results/benchmarks/audit.jsonl: one per cell, and a summary of the newest line of each with a bootstrap interval
+of the mean gain. cleanlab is installed beside us (`pip install 'dubito[bench]'`); the real sets are found through
+DUBITO_DATA or in shared/data beside us.
 """
 
 from __future__ import annotations
