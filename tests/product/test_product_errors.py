@@ -51,6 +51,13 @@ def test_text_of_another_encoding_has_its_line(tmp_path):
     assert f"not UTF-8 text at {path}, line 3" in fit(path, tmp_path / "run")
 
 
+def test_names_do_not_move_the_cursor(capsys):
+    from dubito._product.commands import _say
+
+    _say("class \x1b[2Jgone\nnext \u202eleft \x07fünf")
+    assert capsys.readouterr().out == "class  [2Jgone next  left  fünf\n"
+
+
 def test_labels_given_twice_to_crowd_name_the_option(tmp_path):
     path = tmp_path / "c.csv"
     path.write_text("item,annotator,label\n1,ann,x\n1,ann,y\n2,bob,x\n1,bob,x\n")

@@ -159,7 +159,7 @@ def summary(found: Findings) -> Iterator[str]:
         ask = f", ask {found.ask[row]}" if row in found.ask else ""
         yield (
             f"  {a.ids[row]}: {names[a.given[row]]}{who}, rather {names[a.suggested[row]]} "
-            f"(wrong with {100 * a.p_wrong[row]:.1f} %){ask}"
+            f"({100 * a.p_wrong[row]:.1f} % likely to be wrong){ask}"
         )
     yield "what checking brings:"
     for p in a.plan[:5]:

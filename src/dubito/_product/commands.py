@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -97,7 +98,7 @@ def fit(
         options={"delimiter": delimiter} if masks is None else _pixels(values, void, suffix, several),
     )
     with _resumable():
-        typer.echo(f"report: {run(job, typer.echo)}")
+        typer.echo(f"report: {run(job, _say)}")
 
 
 def _pixels(values: str | None, void: str, suffix: str, several: bool) -> dict[str, object]:
@@ -123,7 +124,7 @@ def predict(
     from .tasks import PredictJob
     from .tasks import predict as work
 
-    typer.echo(f"written: {work(PredictJob(run, data, out, images, device), typer.echo)}")
+    typer.echo(f"written: {work(PredictJob(run, data, out, images, device), _say)}")
 
 
 def audit(
@@ -166,7 +167,7 @@ def audit(
         options={"delimiter": delimiter},
     )
     with _resumable():
-        for path in run(job, probs, typer.echo):
+        for path in run(job, probs, _say):
             typer.echo(f"written: {path}")
 
 
@@ -214,7 +215,7 @@ def compare(
     if form not in comparing.FORMATS:
         raise DubitoError("unknown format", got=repr(form), remedy=nearest(form, comparing.FORMATS))
     names = _methods(methods)
-    say = typer.echo if form == "text" else (lambda text: typer.echo(text, err=True))
+    say = _say if form == "text" else partial(_say, err=True)
     with _resumable(), nullcontext() if out is None else comparing.hold(out, job, names, seeds):
         table = comparing.run(job, names, seeds, out, say)
         if out is not None:
@@ -235,6 +236,11 @@ def _methods(text: str) -> tuple[str, ...]:
         else:
             names.append(part)
     return tuple(names)
+
+
+def _say(text: str, err: bool = False) -> None:
+    """One line for the terminal: names of strangers may hold line ends and what moves the cursor."""
+    typer.echo("".join(c if c.isprintable() else " " for c in text), err=err)
 
 
 def _command() -> str:
