@@ -117,7 +117,7 @@ def _probabilities(name: str, runs: Sequence[Result]) -> Drawing:
             how = look(method, place)
             ax.plot(centres, density, label=title_of(method), **how.line(markevery=6))
         ax.set_yscale("log")
-        ax.set_xlim(record["edges"][0], record["edges"][-1])
+        ax.set_xlim(centres[0], centres[-1])
         ax.set_xlabel("probability minus the mean probability 1/L")
     axes[0, 0].set_ylabel("density")
     headings(axes, list(panels.values()))
