@@ -7,17 +7,49 @@ Inside the library the class axis is last, a target is either class indices ``(.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .errors import DubitoError
 
 REDUCTIONS = ("mean", "sum", "none")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Half precision becomes float32; float32 and float64 stay as they are."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def full_precision(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The function with autocast off, which would turn every matrix product inside it to half precision.
+
+    A network may well run in half precision; what integrates, averages or inverts its outputs may not.
+    """
+
+    @wraps(function)
+    def wide(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        kind = _device_type((*args, *kwargs.values()))
+        if not torch.is_autocast_enabled(kind):
+            return function(*args, **kwargs)
+        with torch.autocast(kind, enabled=False):
+            return function(*args, **kwargs)
+
+    return wide
+
+
+def _device_type(values: Iterable[object]) -> str:
+    """Of the first tensor, or of a module's first parameter."""
+    for value in values:
+        found = next(value.parameters(), None) if isinstance(value, nn.Module) else value
+        if isinstance(found, Tensor):
+            return found.device.type
+    return "cpu"
 
 
 def checks_values(x: Tensor) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ._matrices import check_square
+from ._tensors import full_precision
 from .channels._core import Channel
 from .errors import DubitoError
 
@@ -88,6 +89,7 @@ def frobenius(channel: Channel | Tensor, *, weight: float = 0.01) -> Tensor:
     return weight * _matrices(channel).square().sum((-2, -1)).mean()
 
 
+@full_precision
 def log_det(
     channel: Channel | Tensor, *, weight: float = 1e-4, kind: str = "volume", ridge: float = 1e-6
 ) -> Tensor:

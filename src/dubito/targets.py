@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ._matrices import check_invertible, check_square, check_stochastic
 from ._numbers import Number, check_interval
-from ._tensors import as_weights, checks_values
+from ._tensors import as_weights, checks_values, full_precision
 from .errors import DubitoError
 
 
@@ -44,6 +44,7 @@ def _smooth(weights: Tensor, *, alpha: Number) -> Tensor:
     return (1 - alpha) * weights + alpha / weights.shape[-1] * weights.sum(-1, keepdim=True)
 
 
+@full_precision
 def smear(target: Tensor, matrix: Tensor) -> Tensor:
     """Label smearing: the loss of label y becomes sum_j M[y, j] l_j for any real matrix M.
 

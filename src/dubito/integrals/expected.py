@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .._tensors import full_precision
 from ..errors import DubitoError, nearest
 from .all_classes import all_classes
 from .border import Latent, as_latent
@@ -20,6 +21,7 @@ _LOOSE = 3e-3  # from this tolerance on, a few hundred quasi-random points are c
 _FEW, _MANY = 256, 8192
 
 
+@full_precision
 def expected_log_softmax(
     mean: Tensor,
     scale: Tensor | float,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._tensors import check_indices, expect, reduce
+from .._tensors import check_indices, expect, full_precision, reduce
 from ..errors import DubitoError, nearest
 from .border import Latent, as_latent
 from .factors import PRODUCT_RANK, factor_log_likelihood
@@ -62,6 +62,7 @@ def _flat(latent: Latent, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
     return mean.reshape(-1, classes), scale.reshape(-1, classes), tau.reshape(-1, 1), target.reshape(-1)
 
 
+@full_precision
 def expected_softmax_nll(
     mean: Tensor,
     scale: Tensor | float,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._tensors import check_broadcast
+from .._tensors import check_broadcast, full_precision
 from ..errors import DubitoError
 from . import draws
 
@@ -25,6 +25,7 @@ BLOCK = 32  # draws handled together; part of the result's last bits, so it is a
 Block = tuple[Tensor, Tensor | None]
 
 
+@full_precision
 def sampled_log_softmax(
     mean: Tensor,
     scale: Tensor,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from .._tensors import full_precision
 from .border import as_latent
 from .noise import bank_blocks, check_kind, fresh_seed, power_of_two, random_blocks, sobol_bank
 from .sampled import BLOCK, Block, _latent, _log_softmax, check_draws
@@ -44,6 +45,7 @@ def sampled_variance(
     return _accumulate(mean, scale, factors, temperature, blocks)
 
 
+@full_precision
 def predictive_variance(
     mean: Tensor,
     scale: Tensor,
