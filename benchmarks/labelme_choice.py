@@ -104,7 +104,8 @@ def score(job: tuple[str, str, int]) -> dict[str, Any]:
 def run(what: Any, processes: int, chosen: tuple[str, ...]) -> None:
     OUT.parent.mkdir(parents=True, exist_ok=True)
     forms = [f for f in product(FEATURES, WEIGHED) if not chosen or "+".join(f) in chosen]
-    jobs = [(*form, i) for i in range(FOLDS) for form in forms]
+    done = {_place(line) for line in _lines()}  # a run that was cut short goes on
+    jobs = [(*form, i) for i in range(FOLDS) for form in forms if (*form, what.__name__, i) not in done]
     with Pool(processes) as pool, OUT.open("a", encoding="utf-8") as file:
         for job, found in zip(jobs, pool.imap(what, jobs)):
             line = {"benchmark": "labelme_choice", "features": job[0], "weighed": job[1], **found}
@@ -112,10 +113,18 @@ def run(what: Any, processes: int, chosen: tuple[str, ...]) -> None:
             file.flush()
 
 
+def _lines() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in OUT.read_text().splitlines()] if OUT.is_file() else []
+
+
+def _place(line: dict[str, Any]) -> tuple[str, str, str, int]:
+    return line["features"], line["weighed"], line["kind"], line.get("fold", line.get("seed"))
+
+
 def summary() -> None:
     """Forms by the criterion, best first, with the gap to the best in errors over folds; then their scores."""
     found: dict[tuple[str, str], dict[str, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
-    for line in map(json.loads, OUT.read_text().splitlines()):
+    for line in _lines():
         place = found[line["features"], line["weighed"]]
         place[line["kind"]][line.get("fold", line.get("seed"))] = line
     judged = {f: np.array([v["judge"][i]["held_out"] for i in sorted(v["judge"])]) for f, v in found.items()}
