@@ -79,7 +79,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.table": _in("integrals", "gumbel_normal", "likelihood", "quick"),
     "integrals.temperature": _in("integrals", "learned_temperature"),
     "channels._rows": (*CHANNELS, "tests/test_penalties.py"),
-    "crowd._glad": EM,
+    "crowd._glad": (*_in("crowd", "glad"), *EM),
     "crowd._hierarchical": EM,
     "crowd._rules": EM,
     "crowd._warm": EM,
