@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from . import heads, links
+from ._tensors import at_least_float32
 from .errors import DubitoError
 from .losses import BODIES, LATENT_BODIES, bi_tempered, logistic_normal_nll, nll
 from .losses.bi_tempered import _bi_tempered
@@ -76,9 +77,17 @@ class Model(nn.Module):
         return self.temperature() if isinstance(self.temperature, nn.Module) else self.temperature
 
     def latent(self, x: Tensor) -> heads.Latent:
-        """The head's distribution over logits, in float32 at least."""
-        found: heads.Latent = self.head(self.backbone(x))
-        return found
+        """The head's distribution over logits, in float32 at least.
+
+        Of a model under autocast only the backbone runs in half precision: a head costs little, and small
+        temperatures divide what it loses.
+        """
+        features = self.backbone(x)
+        kind = features.device.type
+        if not torch.is_autocast_enabled(kind):
+            return self.head(features)  # type: ignore[no-any-return]
+        with torch.autocast(kind, enabled=False):
+            return self.head(at_least_float32(features))  # type: ignore[no-any-return]
 
     def log_probs(
         self,

@@ -81,9 +81,21 @@ def test_heteroscedastic_training_in_mixed_precision(
             epochs=1,
             batch_size=12,
             amp=amp,
+            compile="eager" if amp and integration == "auto" else False,
             progress=False,
             device="cpu",
         )
         for amp in (False, True)
     ]
     assert difference(runs[0].model, runs[1].model) < 2e-2
+
+
+def test_a_head_runs_in_full_precision() -> None:
+    model, x = network(head=heads.LogisticNormal), problem(16).inputs
+    with torch.autocast("cpu", torch.bfloat16):
+        features = model.backbone(x)
+        latent = model.latent(x)
+    assert features.dtype == torch.bfloat16
+    torch.testing.assert_close(latent.mean, model.head(features.float()).mean)
+    half = network().to(torch.bfloat16)  # a model that is half precision throughout stays so
+    assert half.latent(x.to(torch.bfloat16)).mean.dtype == torch.float32
