@@ -11,7 +11,7 @@ LOSSES = _in("losses", "robust", "cross_entropy_parity", "loss_contract", "loss_
 CHANNELS = _in("channels", "transition", "annotators", "pooled", "channel_contract")
 EM = _in("crowd", "em", "aggregate", "choice", "intervals")
 DEFAULTS = (
-    *_in("reliability", "signatures", "edges", "edges_of_stages", "formulas"),
+    *_in("reliability", "signatures", "edges", "edges_of_stages", "edges_of_routes", "formulas"),
     "tests/test_doctests.py",
 )
 SOFTMAX = ("tests/test_expected_softmax.py", "tests/test_links.py")
