@@ -199,7 +199,7 @@ def choose(watched: Watched, lines: range | None, function: range) -> list[str]:
     }
     if lines and not reach:
         reach = {name: t for name, t in watched.items() if not set(function).isdisjoint(t["lines"])}
-    at_import = {name: t for name, t in watched.items() if t["lines"] or "test_signatures" in name}
+    at_import = {name: t for name, t in watched.items() if t["lines"] or "tests/reliability/" in name}
     chosen = reach if lines else at_import
 
     def rank(name: str) -> tuple[int, str, int]:
