@@ -94,9 +94,14 @@ def compiled(module: nn.Module, backend: bool | str) -> Iterator[None]:
         yield
         return
     models = [part for part in module.modules() if isinstance(part, Model)]
-    for model in models:
-        through = torch.compile(model.latent, backend="inductor" if backend is True else backend)
-        model.__dict__["latent"] = through  # in front of the method, for this instance alone
+    try:
+        through = [
+            torch.compile(m.latent, backend="inductor" if backend is True else backend) for m in models
+        ]
+    except RuntimeError as error:
+        raise DubitoError("torch.compile has no such backend", got=repr(backend)) from error
+    for model, latent in zip(models, through):
+        model.__dict__["latent"] = latent  # in front of the method, for this instance alone
     try:
         yield
     finally:

@@ -264,8 +264,9 @@ def _check_call(function: Loss, options: Mapping[str, Any]) -> None:
     if not callable(function):
         raise DubitoError("a loss is a function of predictions and target", got=type(function).__name__)
     arguments = 3 if function is logistic_normal_nll else 2
+    module = isinstance(function, nn.Module)
     try:
-        signature = inspect.signature(function)
+        signature = inspect.signature(function.forward if module else function)  # type: ignore[attr-defined]
     except ValueError:  # written in C
         return
     try:
@@ -274,8 +275,10 @@ def _check_call(function: Loss, options: Mapping[str, Any]) -> None:
         raise DubitoError(
             "the loss cannot be called with these options",
             where=getattr(function, "__name__", str(function)),
-            got=str(error),
-            remedy="give its options with functools.partial",
+            got=str(error).removeprefix("got "),
+            remedy="pass a function with reduction=, such as torch.nn.functional.cross_entropy"
+            if module
+            else "give its options with functools.partial",
         ) from None
 
 

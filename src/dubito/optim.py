@@ -96,6 +96,8 @@ def groups(parameters: Named, weight_decay: float, decay: str) -> list[dict[str,
     """
     if decay not in DECAYS:
         raise DubitoError("unknown rule for weight decay", expected=" or ".join(DECAYS), got=repr(decay))
+    if not weight_decay >= 0:
+        raise DubitoError("weight decay must be at least 0", got=weight_decay)
     named = [(name, p) for name, p in parameters if p.requires_grad]
     if decay == "all":
         return [{"params": [p for _, p in named], "weight_decay": weight_decay}]
@@ -180,6 +182,8 @@ class LARS(torch.optim.Optimizer):
     """
 
     def __init__(self, params: Any, lr: float = 1.0, momentum: float = 0.9, trust: float = 1e-3) -> None:
+        if min(lr, momentum, trust) < 0:
+            raise ValueError(f"lr, momentum and trust must be at least 0: {lr}, {momentum}, {trust}")
         super().__init__(params, {"lr": lr, "momentum": momentum, "trust": trust, "weight_decay": 0.0})
 
     @torch.no_grad()

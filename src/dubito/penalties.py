@@ -128,6 +128,12 @@ def log_det(
 def _matrices(channel: Channel | Tensor) -> Tensor:
     if isinstance(channel, Channel):
         return channel.matrices()
+    if not isinstance(channel, Tensor):
+        raise DubitoError(
+            "a penalty on confusion matrices needs some",
+            expected="a model with a channel",
+            got=type(channel).__name__,
+        )
     check_square(channel, "matrices")
     return channel
 

@@ -12,9 +12,10 @@ import pytest
 import torch
 from small import network, problem
 
-from dubito import heads, losses
+from dubito import heads, losses, optim, penalties
 from dubito.errors import DubitoError
 from dubito.methods import Method, Stages, parse
+from dubito.procedures import Plain
 from dubito.train import fit
 
 ln = losses.logistic_normal_nll
@@ -44,6 +45,40 @@ def test_before_the_first_step(loss: Any, head: Any, message: str) -> None:
     before = [p.detach().clone() for p in model.parameters()]
     with pytest.raises(DubitoError, match=message):
         fit(model, problem(), loss=loss, progress=False)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
+
+
+def short(x):
+    return x
+
+
+@pytest.mark.rel
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": torch.nn.CrossEntropyLoss()}, "pass a function with reduction="),
+        ({"augment": short}, r"expected augment\(..., seed=, epoch=, index=\), got an unexpected keyword"),
+        ({"schedule": short}, "schedule cannot be called"),
+        ({"schedule": torch.optim.lr_scheduler.StepLR}, "schedule is not a function"),
+        ({"target": short}, "target cannot be called"),
+        ({"weight": 0.5}, "weight is not a function"),
+        ({"procedure": "coteaching"}, "procedure is not a function"),
+        ({"procedure": Plain(network())}, "procedure is not a function.*got an object of type Plain"),
+        ({"optimizer": torch.optim.SGD(network().parameters())}, "optimizer is not a function"),
+        ({"optimizer": partial(optim.lars, lr=-1.0)}, "must be at least 0"),
+        ({"optimizer": partial(optim.adam, weight_decay=-1.0)}, "weight decay must be at least 0"),
+        ({"penalty": penalties.trace}, "expected a model with a channel"),
+        ({"amp": "yes"}, "amp is True or False"),
+        ({"compile": "nonsense"}, "torch.compile has no such backend"),
+        ({"compile": 3}, "compile is True, False or a backend's name"),
+    ],
+)
+def test_functions_and_switches(options: dict[str, Any], message: str) -> None:
+    """Scorecard 13: functions that the loop could not call."""
+    model = network()
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(DubitoError, match=message):
+        fit(model, problem(), progress=False, **options)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
 
 
