@@ -124,3 +124,11 @@ def test_accessibility(visit, plain_content, scheme):
     found = page.evaluate("axe.run()")
     assert [(v["id"], v["nodes"][0]["html"]) for v in found["violations"]] == []
     assert len(found["passes"]) > 20
+
+
+def test_print_is_light_and_fits_the_page(visit, plain_content):
+    page, _ = visit(plain_content, color_scheme="dark", viewport={"width": 720, "height": 1000})
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)"
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 720
