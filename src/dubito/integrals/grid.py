@@ -51,6 +51,7 @@ class Columns(NamedTuple):
     v: Tensor  # offset in the angle's cell
     turn: Tensor  # derivative of that in the angle
     own: Tensor  # (B,) int64, the target's place in the flattened (K, B)
+    target: Tensor  # (4, B): the target's width, cos, sin and turn
 
     def of_target(self, values: Tensor) -> Tensor:
         """The target's entries: (..., K, B) -> (..., B)."""
@@ -97,7 +98,9 @@ def columns(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) ->
     inverse = width.reciprocal()
     base, v, turn = _place_angles(scale, gumbel)
     relative = mean - mean.flatten().index_select(0, own)
-    return Columns(relative, width, inverse / STEP, scale.mul_(inverse), gumbel * inverse, base, v, turn, own)
+    cos, sin = scale.mul_(inverse), gumbel * inverse
+    mine = torch.stack([width, cos, sin, turn]).flatten(1).index_select(1, own)
+    return Columns(relative, width, inverse / STEP, cos, sin, base, v, turn, own, mine)
 
 
 def _place_angles(scale: Tensor, gumbel: Tensor) -> tuple[Tensor, Tensor, Tensor]:

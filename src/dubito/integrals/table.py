@@ -27,7 +27,26 @@ RIGHT = math.ceil(math.log1p(X_MAX / STRETCH) / STEP)
 STEP_ANGLE = (math.log1p(math.pi / 2 / TURN) + math.log1p(math.pi / 2 / UPTURN)) / ANGLES
 DEEP, FAR = 4.8, -40.0  # outside of which the table is not trusted: log F < -121, or 1 - F < 4e-18
 _POINTS = 7  # samples per cell and axis
-_PANELS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.9, 1.3, math.pi / 2)
+# Close towards pi/2, where a little normal noise changes the far left of a Gumbel distribution very much.
+_PANELS = (
+    0.0,
+    0.05,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.5,
+    0.8,
+    1.0,
+    1.15,
+    1.25,
+    1.32,
+    1.38,
+    1.43,
+    1.48,
+    1.53,
+    math.pi / 2,
+)
 _CELLS_PER_PANEL = 9
 _PER_PANEL = 13  # exact values per panel (of angles, or of some cells in x) that M is interpolated through
 
