@@ -260,9 +260,9 @@ def main() -> None:
     run.watch()
     earlier = known(given.known)
     for module, names in run.by_name.items():
-        run.found[module] = dict.fromkeys(
-            sorted(earlier.get(module, (set(),))[0] & names.keys()), worker.KILLED
-        )
+        noticed, survived = earlier.get(module, (set(), set()))
+        run.found[module] = dict.fromkeys(sorted(survived & names.keys()), worker.SURVIVED)
+        run.found[module] |= dict.fromkeys(sorted(noticed & names.keys()), worker.KILLED)
     run.all(plan(run.made, given.limit, given.seed, earlier))
 
 
