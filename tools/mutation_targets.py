@@ -80,7 +80,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.temperature": _in("integrals", "learned_temperature"),
     "channels._rows": (*CHANNELS, "tests/test_penalties.py"),
     "crowd._glad": (*_in("crowd", "glad"), *EM),
-    "crowd._hierarchical": EM,
+    "crowd._hierarchical": (*_in("crowd", "hierarchical"), *EM),
     "crowd._rules": EM,
     "crowd._warm": EM,
     "crowd.ask": _in("crowd", "quality", "aggregate"),
