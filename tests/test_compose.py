@@ -212,6 +212,19 @@ def test_pruning_leaves_out_what_the_best_model_finds_improbable() -> None:
     assert "kept" in step.state_dict()
 
 
+def test_pruning_counts_labels_that_were_given() -> None:
+    data = clusters(60)
+    model = Model(small(generator(0, 0, "b")), heads.Point(12, 3))
+    step = Pruning(model, loss=losses.gce)
+    labels = data.labels.clone()
+    labels[::4] = -1
+    found = []
+    for part in (data.with_labels(labels), data.subset((labels >= 0).nonzero().flatten())):
+        step.begin(part)
+        found.append(float(step(Batches(part)(torch.arange(len(part))), partial(generator, 0, 0)).detach()))
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
 def test_pruning_helps_after_it_has_begun() -> None:
     data, valid = clusters(600), clusters(200, seed=4)
     run = compose.train_method(

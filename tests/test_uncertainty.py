@@ -137,5 +137,8 @@ def test_refusals() -> None:
         uncertainty.mc_dropout(model_of(), examples(), passes=1)
     with pytest.raises(DubitoError, match="needs members"):
         uncertainty.ensemble([model_of()], examples())
+    other = Model(nn.Identity(), heads.Point(4, 7))
+    with pytest.raises(DubitoError, match="different classes"):
+        uncertainty.ensemble([model_of(), other], examples())
     with pytest.raises(DubitoError, match="predictions of members"):
         uncertainty.decompose(torch.zeros(4))

@@ -81,6 +81,10 @@ def ensemble(
     """
     if len(models) < 2:
         raise DubitoError("an ensemble needs members", expected="at least 2 models", got=len(models))
+    if len({model.num_classes for model in models}) > 1:
+        raise DubitoError(
+            "the members of an ensemble know different classes", got=[model.num_classes for model in models]
+        )
     return decompose(torch.stack([_log_probs(model, data, seed, 0, batch_size) for model in models]))
 
 

@@ -78,8 +78,10 @@ class Pruning(Plain):
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """Mean over the batch of v (l - l(k)); what is left out has no gradient."""
-        losses = self.losses(self.model, batch, draw)
-        return mean_of_given(self.kept[batch.positions] * (losses - self.offset), batch)
+        losses = self.losses(self.model, batch, draw) - self.offset
+        if not batch.complete:
+            losses = torch.where(batch.y >= 0, losses, 0.0)
+        return mean_of_given(self.kept[batch.positions] * losses, batch)
 
 
 def _cut_off(k: float, q: float) -> float:
