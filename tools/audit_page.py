@@ -29,6 +29,7 @@ GROUPS = {
     "cifar10n, logistic": "CIFAR-10N, pixels, linear",
     "cifar10n, mlp": "CIFAR-10N, pixels, perceptron",
     "cifar10n, patches": "CIFAR-10N, patch features",
+    "cifar10n, network": "CIFAR-10N, convolutional network",
 }
 
 
@@ -46,8 +47,8 @@ def table(cells: list[dict[str, Any]]) -> str:
     out = [
         "| data | labels wrong | model right | "
         + " | ".join(["audit", *PEERS.values()])
-        + " | calibration error |",
-        "|---|---:|---:|" + "---:|" * (len(PEERS) + 2),
+        + " | calibration error | wrong above 0.9 | wrong above 0.99 |",
+        "|---|---:|---:|" + "---:|" * (len(PEERS) + 4),
     ]
     for key, name in GROUPS.items():
         some = [m for m in cells if _group(m) == key]
@@ -57,7 +58,8 @@ def table(cells: list[dict[str, Any]]) -> str:
         numbers += [_mean([m["peers"][p] for m in some if p in m["peers"]]) for p in PEERS]
         error = _mean([m["calibration_error"] for m in some])
         shares = [f"{100 * np.mean([m[k] for m in some]):.0f} %" for k in ("noise_rate", "model_accuracy")]
-        out.append(f"| {name} ({len(some)} runs) | " + " | ".join([*shares, *numbers, error]) + " |")
+        sure = [_pooled([m[k] for m in some if k in m]) for k in ("above_0.9", "above_0.99")]
+        out.append(f"| {name} ({len(some)} runs) | " + " | ".join([*shares, *numbers, error, *sure]) + " |")
     out += ["", *_gains(summary(cells))]
     versions = cells[0]["versions"]
     days = sorted({m["date"][:10] for m in cells})
@@ -67,6 +69,12 @@ def table(cells: list[dict[str, Any]]) -> str:
         f"{' to '.join(dict.fromkeys([days[0], days[-1]]))}; made by `python tools/audit_page.py`.",
     ]
     return "\n".join(out)
+
+
+def _pooled(counts: list[list[float]]) -> str:
+    """The share of wrong labels among those that were called wrong with so much certainty."""
+    total = sum(n for n, _ in counts)
+    return f"{sum(n * share for n, share in counts) / total:.3f} of {total:,.0f}" if total else "none"
 
 
 def _mean(values: list[float]) -> str:
@@ -100,7 +108,7 @@ def draw(cells: list[dict[str, Any]]) -> None:
     figure, (left, right) = panels(2, 3.2, 3.7)
     for place, title, keys in (
         (left, "simulated noise", ("digits", "mnist")),
-        (right, "human errors, CIFAR-10N", ("cifar10n, logistic", "cifar10n, mlp", "cifar10n, patches")),
+        (right, "human errors, CIFAR-10N", tuple(k for k in GROUPS if k.startswith("cifar10n"))),
     ):
         place.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
         for key in keys:

@@ -84,3 +84,19 @@ def test_nothing_is_surer_than_the_number_of_labels_allows(problem):
     assert found.p_wrong[p.labels != p.true].mean() > found.p_wrong[p.labels == p.true].mean() + 0.3
     many = problem(np.eye(4) * 0.72 + 0.07, N=4000, sharp=9.0)
     assert audit(many.labels, many.probs, bootstrap=0).p_wrong.max() > 0.99
+
+
+def test_intervals_of_many_labels_come_from_fewer(problem, monkeypatch):
+    """Drawing a part and scaling the spread gives about the interval that drawing all gives."""
+    import dubito._audit as module
+
+    p = problem(np.eye(4) * 0.72 + 0.07, N=4000, seed=6)
+    x, best = fitted(p)
+    wide = []
+    for most in (4000, 1000):
+        monkeypatch.setattr(module, "MOST_DRAWN", most)
+        draws, matrices = module._refits(x, p.labels, best, 1.0, 20, 0)
+        assert draws.shape == (20, 4000)
+        wide.append((draws.mean(1).std(ddof=1), matrices.std(0, ddof=1).mean()))
+    for all_, part in zip(*wide):
+        assert 0.4 < part / all_ < 2.5

@@ -27,6 +27,7 @@ from .shares import explain, judge, settle, shrink
 __all__ = ["Audit", "Estimate", "Evidence", "Groups", "Kind", "Step", "Suspect", "audit"]
 
 UNSURE = 0.7  # mean certainty of the calibrated model below which its verdicts deserve doubt themselves
+MOST_DRAWN = 20_000  # labels in one refit for the intervals
 FEW = 10  # labels per class below which a row of the matrix is mostly prior
 
 CONFIDENT = ["least confident", "second quarter", "third quarter", "most confident"]
@@ -157,19 +158,34 @@ def _why(log_p: Array, q: Array, prior: Array, y: Array, s: Array) -> Array:
 def _refits(
     x: Array, y: Array, best: Fit, share: float, B: int, seed: int
 ) -> tuple[Array | None, Array | None]:
-    """p_wrong of all labels (B, N) and matrices (B, K, K) when labels are drawn anew with replacement."""
+    """p_wrong of all labels (B, N) and matrices (B, K, K) when labels are drawn anew with replacement.
+
+    Of very many labels m = MOST_DRAWN are drawn, and the spread is what it would be with all: times sqrt(m / N).
+    """
     if B == 0:
         return None, None
-    generator, rows = np.random.default_rng(seed), np.arange(len(y))
+    generator, N = np.random.default_rng(seed), len(y)
+    m = min(N, MOST_DRAWN)
     draws, matrices = [], []
     for _ in range(B):
-        weights = generator.multinomial(len(y), np.full(len(y), 1 / len(y))).astype(np.float64)
-        again = fit(x, y, best, weights=weights, rounds=1, steps=25)
-        again = settle(x, y, shrink(again, again.T, share), weights, steps=10)
-        q, _ = posterior(clean(again, x), again.T, y, again.heat)
-        draws.append(1 - q[rows, y])
+        weights = generator.multinomial(m, np.full(N, 1 / N)).astype(np.float64)
+        rows = np.arange(N) if m == N else np.flatnonzero(weights)
+        begin = best if best.heat is None else replace(best, heat=best.heat[rows])
+        again = fit(x[rows], y[rows], begin, weights=weights[rows], rounds=1, steps=25)
+        again = settle(x[rows], y[rows], shrink(again, again.T, share), weights[rows], steps=10)
+        q, _ = posterior(clean(again, x), again.T, y, best.heat)
+        draws.append(1 - q[np.arange(N), y])
         matrices.append(again.T)
-    return np.stack(draws), np.stack(matrices)
+    scale = (m / N) ** 0.5
+    return _drawn_in(np.stack(draws), scale), _drawn_in(np.stack(matrices), scale)
+
+
+def _drawn_in(draws: Array, scale: float) -> Array:
+    if scale == 1:
+        return draws
+    middle = draws.mean(0)
+    out: Array = middle + scale * (draws - middle)
+    return out
 
 
 def _rate_error(p_wrong: Array, draws: Array, doubt: float) -> float:
