@@ -45,6 +45,13 @@ def test_pandas_table(example):
     assert example("pandas_crowd").main() > 0.85
 
 
+def test_missing_not_at_random(example):
+    """Figure 5b of Collier et al.: scales tell where a hidden feature makes labels noisy."""
+    found = example("missing_not_at_random").main()
+    assert found["heteroscedastic"] > found["plain"] + 0.02
+    assert found["heteroscedastic, doubt against noise"] > found["plain, doubt against noise"] + 0.05
+
+
 @pytest.mark.nightly
 def test_timm(example):
     assert example("timm_finetune", "timm").main() > 0.6
