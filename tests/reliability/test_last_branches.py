@@ -10,12 +10,12 @@ import math
 import pytest
 import torch
 
-from dubito import channels, integrals, links, losses
+from dubito import channels, integrals, links, losses, penalties
 from dubito._tensors import check_distribution, checks_values
 from dubito.crowd import CrowdLabels, aggregate, ask, ask_next, vote
 from dubito.crowd._em import Shared, Sums
 from dubito.errors import DubitoError
-from dubito.integrals import all_classes, expected, search
+from dubito.integrals import all_classes, expected, rapid, search
 from dubito.integrals.border import as_latent
 from dubito.integrals.rows import Rows, make_rows
 from dubito.segmentation.scores import SegmentationScores
@@ -131,6 +131,58 @@ def test_integrals_refuse_methods_and_tolerances() -> None:
             integrals.expected_log_softmax(mean, scale, tol=bad)
         with pytest.raises(DubitoError, match="tolerance"):
             integrals.expected_softmax_nll(mean, scale, torch.tensor([0, 1]), tol=bad)
+
+
+def test_integrals_keep_full_precision_under_autocast() -> None:
+    mean, scale = torch.tensor([[0.5, -1.0, 0.2]]), torch.tensor([[0.5, 1.0, 0.7]])
+    plain = integrals.expected_softmax_nll(mean, scale, torch.tensor([1]))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = integrals.expected_softmax_nll(mean, scale, torch.tensor([1]))
+    assert torch.equal(plain, inside)
+
+
+@pytest.mark.rel
+@pytest.mark.parametrize("shape", [(1, 3), (5, 1), (1, 1), (4, 3), (2, 2, 3), (3,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_integral_writes_into_its_inputs(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Scorecard 20: one row or one class is contiguous when transposed, and must be copied all the same."""
+    g = torch.Generator().manual_seed(0)
+    mean = torch.randn(shape, generator=g, dtype=dtype)
+    scale = torch.rand(shape, generator=g, dtype=dtype) + 0.1
+    tau, target = torch.full((*shape[:-1], 1), 0.7, dtype=dtype), torch.zeros(shape[:-1], dtype=torch.int64)
+    before = [x.clone() for x in (mean, scale, tau, target)]
+    for method in ("auto", "qmc", "mc", "fixed"):
+        source = torch.Generator().manual_seed(1)
+        found = [
+            integrals.expected_softmax_nll(mean, scale, target, temperature=tau, method=method, generator=s)
+            for s in (source, torch.Generator().manual_seed(1))
+        ]
+        assert torch.equal(*found), f"the second call differs: {method}"
+        if method != "fixed":
+            integrals.expected_log_softmax(mean, scale, temperature=tau, method=method, generator=source)
+    integrals.predictive_variance(mean, scale, temperature=tau, samples=8)
+    assert all(torch.equal(a, b) for a, b in zip(before, (mean, scale, tau, target)))
+
+
+def test_other_noise_is_sampled_and_many_rows_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = torch.Generator().manual_seed(0)
+    mean, scale = torch.randn(9, 3, generator=g), torch.rand(9, 3, generator=g) + 0.2
+    target = torch.arange(9) % 3
+    reports: list[object] = []
+    integrals.expected_softmax_nll(mean, scale, target, noise="gumbel", report=reports.append)
+    assert "no quadrature" in reports[0].reason
+    whole = integrals.expected_softmax_nll(mean, scale, target, reduction="none")
+    monkeypatch.setattr(rapid, "_ELEMENTS", 1)
+    parts = integrals.expected_softmax_nll(mean, scale, target, reduction="none")
+    torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_targets_and_penalties_that_cannot_be() -> None:
+    with pytest.raises(DubitoError, match="distribution"):
+        losses.bi_tempered(torch.zeros(1, 3), torch.tensor([[1.5, -0.5, 0.0]]), t1=0.8, t2=1.2)
+    for penalty in (penalties.trace, penalties.frobenius, penalties.log_det):
+        with pytest.raises(DubitoError, match="confusion matrices"):
+            penalty(None)
 
 
 def test_more_points_until_the_tolerance_or_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:

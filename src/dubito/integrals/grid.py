@@ -98,7 +98,7 @@ def columns(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) ->
     inverse = width.reciprocal()
     base, v, turn = _place_angles(scale, gumbel)
     relative = mean - mean.flatten().index_select(0, own)
-    cos, sin = scale.mul_(inverse), gumbel * inverse
+    cos, sin = scale * inverse, gumbel * inverse
     mine = torch.stack([width, cos, sin, turn]).flatten(1).index_select(1, own)
     return Columns(relative, width, inverse / STEP, cos, sin, base, v, turn, own, mine)
 
