@@ -12,9 +12,7 @@ from .likelihood import MOST_WRONG, Array, Fit, _Problem, clean, counts, fit, ju
 # To both sides of the best fit; a share is a scale, so its values are denser near 0.
 SHARES = (1.0, 1.15, 1.3, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
 COARSE = 0.03  # see `weigh`
-WEAK = (
-    0.4  # mean doubt above which no more noise than in the best fit is thought of: that leans to it already
-)
+WEAK = 0.4  # mean doubt above which the best fit leans to noise already, and no more of it is thought of
 DOUBT = 0.5  # least standard error of the noise rate, over (1 - mean certainty)^2: a rule of thumb from benchmarks
 STEPS = 40
 SLOPES = (0.15, 0.3, 0.5, 0.8)
