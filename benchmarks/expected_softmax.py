@@ -184,7 +184,7 @@ class Log:
             torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
         )
         self.common = {
-            "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "command": "python benchmarks/" + " ".join(Path(word).name for word in sys.argv),
             "hardware": name,
             "threads": torch.get_num_threads(),
             "cores": os.cpu_count(),
@@ -192,6 +192,10 @@ class Log:
             "torch": torch.__version__,
             "date": datetime.date.today().isoformat(),
         }
+        if device == "cuda":
+            from dubito.integrals.triton_quadrature import launches
+
+            self.common["launches"] = len(launches(32))
         self.lines: list[dict[str, Any]] = []
 
     def __call__(self, what: str, **facts: Any) -> None:

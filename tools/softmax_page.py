@@ -93,34 +93,44 @@ def _speed(cpu: Sequence[Line], gpu: Sequence[Line]) -> Iterator[str]:
     yield ""
     yield "Forward and backward of the mean negative log-likelihood, against eager Monte Carlo with 1,000 samples; medians of alternated runs."
     yield ""
-    yield "| device | rows x classes | tau | inputs | method | time, ms | faster | extra memory / inputs |"
-    yield "|---|---|---:|---|---|---:|---:|---:|"
+    yield "| device | rows x classes | tau | inputs | method | time, ms | faster | error of the gradient | extra memory / inputs |"
+    yield "|---|---|---:|---|---|---:|---:|---:|---:|"
     for line in [*cpu, *gpu]:
-        if line["what"] != "nll" or line["method"] == "eager":
+        if line["what"] != "nll":
             continue
         on_cpu = line.get("extra_mib") is None
-        ms, faster = (line["cpu_ms"], line["faster_cpu"]) if on_cpu else (line["ms"], line["faster"])
-        memory = "" if on_cpu else f"{line['extra_over_inputs']:.1f}"
-        device = f"CPU, {line['threads']} thread" if on_cpu else "H200"
+        memory = "" if on_cpu else f"{line['extra_over_inputs']:,.1f}"
+        threads = "1 thread" if line["threads"] == 1 else f"{line['threads']} threads"
         yield (
-            f"| {device} | {line['rows']:,} x {line['classes']:,} | {line['tau']:g} | {line['dtype']} | {line['method']} "
-            f"| {ms:.2f} | {faster:.1f}x | {memory} |"
+            f"| {f'CPU, {threads}' if on_cpu else 'H200'} | {line['rows']:,} x {line['classes']:,} | {line['tau']:g} | {line['dtype']} "
+            f"| {line['method']} | {line['ms']:.2f} | {line['faster']:.1f}x | {line['error_gradient']:.0e} | {memory} |"
         )
     yield ""
+    yield from _conditions(cpu, gpu)
+    yield ""
+
+
+def _conditions(cpu: Sequence[Line], gpu: Sequence[Line]) -> Iterator[str]:
+    """Where and how the lines were made, and what is not known."""
+    for first in {line["threads"]: line for line in reversed(cpu)}.values():
+        yield (
+            f"CPU, {first['threads']} thread(s): by the clock, torch {first['torch']}, {first['date']}, load {first['load']:g} on "
+            f"{first['cores']} cores at the start: `{first['command']}`."
+        )
     if cpu:
-        first = cpu[0]
         yield (
-            f"CPU: times of the processor, since the machine was busy (load {first['load']:g} on {first['cores']} cores); "
-            f"torch {first['torch']}, {first['date']}: `{first['command']}`. Two threads on an idle machine have not been measured."
+            "Two threads shared two logical processors, and small operations gain nothing from the second: by one thread everything is above "
+            "10x, by two 256 x 10 is not. The rule takes fewer operations since these lines were made."
         )
-    if gpu:
+    if not gpu:
+        return
+    yield f"GPU: {gpu[0]['hardware']}, torch {gpu[0]['torch']}, {gpu[0]['date']}, inputs ready, between CUDA events; other jobs ran on the same GPU."
+    if gpu[0].get("launches", 2) < 3:
         yield (
-            f"GPU: {gpu[0]['hardware']}, torch {gpu[0]['torch']}, {gpu[0]['date']}, inputs ready, between CUDA events. **These are the first "
-            "kernels.** Since then the quadrature kernel takes half the nodes, a second launch replaces the way back to "
-            "PyTorch for most rows that missed, and a call makes half as many launches; that version agrees with the "
-            "reference in Triton's interpreter and compiles for this GPU, but has not been timed."
+            "**The quadrature kernel has changed since.** In these lines one row or another still missed the tolerance after two "
+            "launches and went to the thorough rule in PyTorch: that is most of the time of the large batches. A third launch takes "
+            "such rows now; it agrees with the reference in Triton's interpreter and compiles for this GPU, but has not been timed."
         )
-    yield ""
 
 
 def _growth(cpu: Sequence[Line], gpu: Sequence[Line]) -> Iterator[str]:
@@ -128,14 +138,19 @@ def _growth(cpu: Sequence[Line], gpu: Sequence[Line]) -> Iterator[str]:
     yield ""
     yield f"![Time against classes and rows](pictures/{PICTURE.name}.svg)"
     yield ""
+    yield "| device | of | rows | classes | time, ms | microseconds per row and class |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for name, lines in (("CPU", cpu), ("H200", gpu)):
+        for line in lines:
+            if line["what"].startswith("growth"):
+                yield f"| {name} | {line['what'].split()[-1]} | {line['rows']:,} | {line['classes']:,} | {line['ms']:,.1f} | {line['ns_per'] / 1e3:.3g} |"
+    yield ""
     for what, key in (("growth in classes", "classes"), ("growth in rows", "rows")):
-        points = [line for line in cpu if line["what"] == what]
-        if len(points) > 2:
-            slope = _slope([p[key] for p in points[-3:]], [p["cpu_ms"] for p in points[-3:]])
-            yield (
-                f"CPU, {key} {points[0][key]:,} to {points[-1][key]:,}: {points[0]['cpu_ms']:.1f} to {points[-1]['cpu_ms']:.0f} ms; "
-                f"the last three points grow with power {slope:.2f}."
-            )
+        for name, lines in (("CPU", cpu), ("H200", gpu)):
+            points = [line for line in lines if line["what"] == what]
+            if len(points) > 2:
+                slope = _slope([p[key] for p in points[-3:]], [p["ms"] for p in points[-3:]])
+                yield f"{name}, {key} {points[0][key]:,} to {points[-1][key]:,}: the last three points grow with power {slope:.2f}."
     yield ""
 
 
@@ -150,12 +165,16 @@ def _errors(gpu: Sequence[Line]) -> Iterator[str]:
     names = [k for k in lines[0] if k.startswith(("mc", "qmc")) and ", p" not in k]
     yield "## Errors of the sampled forms"
     yield ""
-    yield "Root mean square error of log p over 512 rows, likely and unlikely labels alike."
+    yield (
+        "Root mean square error of log p and, after the bar, of p, over rows with likely and unlikely labels alike and four sets of "
+        "draws. How many quasi-random points match 1,000 random draws depends on which of the two is meant."
+    )
     yield ""
     yield "| classes | tau | " + " | ".join(names) + " |"
     yield "|---:|---:|" + "---:|" * len(names)
     for line in lines:
-        yield f"| {line['classes']} | {line['tau']:g} | " + " | ".join(f"{line[n]:.1e}" for n in names) + " |"
+        cells = " | ".join(f"{line[n]:.1e} / {line[n + ', p']:.1e}" for n in names)
+        yield f"| {line['classes']} | {line['tau']:g} | {cells} |"
     yield ""
 
 
@@ -172,6 +191,8 @@ def _low_rank(lines: Sequence[Line]) -> Iterator[str]:
     yield ""
     yield "| factors | classes | tau | cost, ms | everything | factors, product rule | factors, Sobol | reference's own error |"
     yield "|---:|---:|---:|---:|---:|---:|---:|---:|"
+    automatic = [x for x in lines if x["way"] == "auto"]
+    lines = [x for x in lines if x["way"] != "auto"]
     won = dict.fromkeys(WAYS, 0)
     places = sorted({(x["rank"], x["classes"], x["tau"]) for x in lines})
     for place in places:
@@ -190,11 +211,29 @@ def _low_rank(lines: Sequence[Line]) -> Iterator[str]:
         f"Best in so many of {len(places)} places: {counts}. An empty place: the smallest rule costs more than that. `auto` takes the product "
         f"rule up to two factors and points over everything beyond; its estimate of the error is then its standard error over replicates, "
         "and it says so where the tolerance is not met. In a batch of few rows the search for the place of the points weighs heavily "
-        "against the factors; lines with 100 classes are by the clock of an idle machine."
+        "against the factors."
     )
+    yield ""
+    yield from _automatic(automatic)
     first = lines[0]
     yield ""
     yield f"{first['hardware']}, torch {first['torch']}, {first['date']}; rows of the batch: {sorted({x['rows'] for x in lines})}. Again: `{first['command']}`."
+
+
+def _automatic(lines: Sequence[Line]) -> Iterator[str]:
+    """What "auto" said of its error, and what it was."""
+    if not lines:
+        return
+    yield "What `auto` says of its error (default tolerance 1e-3; root mean squares over the rows), and what it is:"
+    yield ""
+    yield "| factors | classes | tau | method | points | estimate | error | worst row | within the estimate | within three | tolerance met, it says |"
+    yield "|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---|"
+    for x in sorted(lines, key=lambda x: (x["rank"], x["classes"], x["tau"])):
+        yield (
+            f"| {x['rank']} | {x['classes']} | {x['tau']:g} | {x['method']} | {x['points']} | {x['estimate']:.1e} | {x['error']:.1e} "
+            f"| {x['worst']:.1e} | {x['within_estimate']:.0%} | {x['within_three']:.0%} | {'yes' if x['reached'] else 'no'} |"
+        )
+    yield ""
 
 
 def _at_cost(lines: Sequence[Line], cost: float) -> float | None:
@@ -210,13 +249,11 @@ def picture(cpu: Sequence[Line], gpu: Sequence[Line]) -> Drawing:
     """Time against classes and rows, doubly logarithmic, with a line of slope 1."""
     figure, axes = sheet(1, 2, 8.4, 3.6)
     for ax, what, key in zip(axes[0], ("growth in classes", "growth in rows"), ("classes", "rows")):
-        for how, (name, lines, time) in zip(
-            LOOKS, (("CPU, one thread (processor's time)", cpu, "cpu_ms"), ("H200, first kernels", gpu, "ms"))
-        ):
+        for how, (name, lines, time) in zip(LOOKS, (("CPU", cpu, "ms"), ("H200", gpu, "ms"))):
             points = [(x[key], x[time]) for x in lines if x["what"] == what]
             if points:
                 ax.plot(*zip(*points), label=name, **how.line())
-            if points and time == "cpu_ms":
+            if points and name == "CPU":
                 x, y = points[-1]
                 ax.plot(
                     [points[0][0], x],
