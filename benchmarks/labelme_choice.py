@@ -30,7 +30,7 @@ from torch import Tensor
 
 from dubito._method import Stages
 from dubito._random import permutation
-from dubito.data import load
+from dubito.data import LabelledData, load
 from dubito.methods import Method
 from dubito.procedures import CrossFittedEM
 from dubito.procedures.posterior import weigh_model
@@ -48,7 +48,12 @@ class Weighing(CrossFittedEM):
 
     def __init__(self, *parts: Any, when: str, **options: Any) -> None:
         super().__init__(*parts, **options)
-        self.when = when
+        self.when, self.ending = when, False
+
+    def end(self, data: LabelledData) -> None:
+        """The last posteriors."""
+        self.ending = True
+        super().end(data)
 
     def log_prior(self, log_p: Tensor, evidence: Tensor) -> Tensor:
         """Predictions, weighed or as they are."""

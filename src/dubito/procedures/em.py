@@ -20,7 +20,7 @@ from ..errors import DubitoError
 from ..evaluate import predict
 from ..model import Model, example_losses
 from .plain import Draw, Plain, weighted
-from .posterior import count_matrices, log_evidence, posterior, vote_shares, weigh_model
+from .posterior import count_matrices, log_evidence, posterior, vote_shares
 
 
 class GeneralisedEM(Plain):
@@ -168,9 +168,10 @@ class CrossFittedEM(GeneralisedEM):
 
     A network that saw an item repeats the item's labels, and EM then takes its own echo for a second opinion; here
     it cannot. Rare annotators lean on the crowd's matrix (`strength`). Where no item has two labels, matrices are
-    counted against the predicted classes, as in model-bootstrapped EM, for otherwise nothing would ever move. The
-    posteriors that are kept at the end weigh the networks against the labels (`posterior.weigh_model`): strong
-    weight decay makes networks timid. Training costs folds + 1 times that of one network.
+    counted against the predicted classes, as in model-bootstrapped EM, for otherwise nothing would ever move.
+    Networks are believed as they are: weighing them against the labels (`posterior.weigh_model`) predicts labels
+    that were held out no better (`benchmarks/labelme_choice.py`). Training costs folds + 1 times that of one
+    network.
 
     Arguments:
         folds: number of folds.
@@ -186,7 +187,7 @@ class CrossFittedEM(GeneralisedEM):
         super().__init__(model, strength=strength, **options)
         if folds < 2:
             raise DubitoError("cross-fitting needs two folds", got=folds)
-        self.folds, self.seed, self.single, self.ending = folds, seed, False, False
+        self.folds, self.seed, self.single = folds, seed, False
         self.others = nn.ModuleList(copy.deepcopy(model) for _ in range(folds))
 
     def begin(self, data: LabelledData) -> None:
@@ -206,11 +207,6 @@ class CrossFittedEM(GeneralisedEM):
                 total = total + self.soft_loss(other, _part(batch, seen), draw, f"fold {f}") / share  # type: ignore[arg-type]
         return total
 
-    def end(self, data: LabelledData) -> None:
-        """The last posteriors, with the networks weighed against the labels."""
-        self.ending = True
-        super().end(data)
-
     @torch.no_grad()
     def predictions(self, data: LabelledData) -> Tensor:
         """log p of every training item by the network of its fold, ``(N, K)``."""
@@ -224,10 +220,6 @@ class CrossFittedEM(GeneralisedEM):
     def counted(self, log_p: Tensor) -> Tensor:
         """The posteriors, or the predicted classes where no item has two labels."""
         return _hard(log_p) if self.single else self.posteriors
-
-    def log_prior(self, log_p: Tensor, evidence: Tensor) -> Tensor:
-        """Predictions of networks that did not see the item."""
-        return weigh_model(log_p, evidence) if self.ending else log_p
 
 
 def _hard(log_p: Tensor) -> Tensor:
