@@ -246,6 +246,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after this time")
     parser.add_argument("--known", type=Path, nargs="*", default=[], help="lines of earlier runs")
     parser.add_argument("--tests", nargs="*", help="try these in place of the module's own tests")
+    parser.add_argument("--merge", action="store_true", help="try nothing: put the lines of --known together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one per module")
     given = parser.parse_args()
@@ -257,13 +258,15 @@ def main() -> None:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     run = Run(given, sorted(TARGETS) if given.all else given.modules)
     run.told.unlink(missing_ok=True)
-    run.watch()
+    if not given.merge:
+        run.watch()
     earlier = known(given.known)
     for module, names in run.by_name.items():
         noticed, survived = earlier.get(module, (set(), set()))
         run.found[module] = dict.fromkeys(sorted(survived & names.keys()), worker.SURVIVED)
         run.found[module] |= dict.fromkeys(sorted(noticed & names.keys()), worker.KILLED)
-    run.all(plan(run.made, given.limit, given.seed, earlier))
+    run.all([] if given.merge else plan(run.made, given.limit, given.seed, earlier))
+    run.write()
 
 
 if __name__ == "__main__":
