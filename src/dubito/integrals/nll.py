@@ -91,7 +91,8 @@ def expected_softmax_nll(
     with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. This integral is
     taken by quadrature that follows its mode: no samples, no noise in the gradient, right where p is 1e-30, and
     at any temperature down to 0, the multinomial probit. With one or two factors a Gauss-Hermite rule over z goes
-    around it; with more, "auto" takes quasi-random points over everything.
+    around it; with more, "auto" takes quasi-random points over everything, and method="quadrature" points over the
+    factors around the integral, which are better where thousands of draws could be paid for instead.
 
     Shapes: mean and scale (..., K), factors (..., K, R), target (...), temperature a number or (..., 1).
 
@@ -235,7 +236,7 @@ def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
     if latent.factors is None:
         return "quadrature", "independent classes: a one-dimensional integral"
     if method == "auto" and latent.rank > PRODUCT_RANK:
-        return "qmc", f"{latent.rank} factors: better than points over the factors at equal cost"
+        return "qmc", f"{latent.rank} factors: a rule over them would cost more than all these draws"
     return "factors x quadrature", "given its factors the classes are independent"
 
 
