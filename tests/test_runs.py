@@ -183,6 +183,17 @@ def test_a_configuration_edited_by_hand_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_the_first_difference_is_named_to_its_leaf(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "one", {"data": {"name": "a.csv", "rows": 3}, "seed": 0}):
+        pass
+    other = {"data": {"name": "b.csv", "rows": 3}, "seed": 0}
+    with (
+        pytest.raises(DubitoError, match=r"data\.name=a\.csv instead of b\.csv"),
+        RunFolder(tmp_path / "one", other),
+    ):
+        pass
+
+
 def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:
     with RunFolder(tmp_path / "one", CONFIG) as one:
         train(one, 4)

@@ -274,8 +274,14 @@ def _machine() -> dict[str, Any]:
 
 def _difference(ours: Any, theirs: Any, found: str) -> str:
     """The first entry in which two configurations differ, for the message."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        for key in sorted(set(ours) | set(theirs)):
-            if ours.get(key) != theirs.get(key):
-                return f"config {found[:12]} with {key}={str(theirs.get(key))[:60]}"
-    return f"config {found[:12]}"
+    place = []
+    while isinstance(ours, dict) and isinstance(theirs, dict):
+        key = next((k for k in sorted(set(ours) | set(theirs)) if ours.get(k) != theirs.get(k)), None)
+        if key is None:
+            break
+        place.append(str(key))
+        ours, theirs = ours.get(key), theirs.get(key)
+    if not place:
+        return f"config {found[:12]}"
+    name, there, here = ".".join(place), str(theirs)[:60], str(ours)[:60]
+    return f"config {found[:12]} with {name}={there} instead of {here}"
