@@ -1,7 +1,7 @@
 """What became of the nightly set: a line for each table and figure at smoke size.
 
     DUBITO_SMOKE_OUT=FOLDER python -m pytest -m nightly tests/papers/test_smoke_set.py
-    python tools/smoke_set.py FOLDER > results/reliability/smoke-set.jsonl
+    python tools/smoke_set.py FOLDER > results/smoke/smoke_set.jsonl
 
 A line says how many of the item's runs (those of its search included) are finished, what failed and why, which
 forms of its table and which pictures were written, and the seconds of its runs on their hardware.
