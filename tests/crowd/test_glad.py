@@ -102,8 +102,8 @@ def test_a_step_equals_its_loops(crowd: CrowdLabels, by_item: bool, spread: floa
 
 
 @pytest.mark.rel
-def test_the_objective_and_where_it_ends(crowd: CrowdLabels) -> None:
-    """Scorecard 1, 8: the trace is the objective of the definition, and its gradient vanishes at the end."""
+def test_the_trace_is_the_objective(crowd: CrowdLabels) -> None:
+    """Scorecard 1: log-likelihood plus log prior density, at the start and at the end."""
     fit = glad(crowd, dtype=torch.float64, iterations=3, tolerance=0.0, gold=None)
     assert len(fit.trace) == 4
     assert fit.trace[-1] == pytest.approx(float(objective(crowd, fit.ability, fit.easiness)), rel=1e-10)
@@ -111,6 +111,11 @@ def test_the_objective_and_where_it_ends(crowd: CrowdLabels) -> None:
     assert fit.trace[0] == pytest.approx(float(objective(crowd, *ones)), rel=1e-10)
     prior = 0.5 * float(((fit.ability - 1) ** 2).sum() + ((fit.easiness - 1) ** 2).sum())
     assert fit.log_likelihood == pytest.approx(fit.trace[-1] + prior, rel=1e-10)
+
+
+@pytest.mark.rel
+def test_the_gradient_vanishes_at_the_end(crowd: CrowdLabels) -> None:
+    """Scorecard 8: where GLAD ends the objective of the definition is stationary."""
     end = glad(crowd, dtype=torch.float64, iterations=4000, tolerance=1e-14, gold=None)
     assert end.converged
     a, b = (x.clone().requires_grad_() for x in (end.ability, end.easiness))
