@@ -168,7 +168,7 @@ def _figure11(data: str | None) -> Iterator[Config]:
 def _small(config: Config) -> Config:
     """A tenth of the epochs on all digits; elsewhere a sixth of the images, a fifth of the epochs.
 
-    Fewer would not do: from 6 I - 5 the matrices need some 15,000 steps of Adam at .001 to arrive.
+    Fewer would not do: a step of Adam moves a parameter by .001 at most, and the matrices start from 6 I - 5.
     """
     if config.data == "labelme":
         return config
