@@ -31,6 +31,9 @@ def test_forty_runs_with_failures_and_a_killed_driver(tmp_path, scorecard):
         time.sleep(0.02)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
+    begun = sum(lines(tmp_path / "started.txt").values())
+    time.sleep(1.0)  # workers end with their run once the driver is gone
+    assert sum(lines(tmp_path / "started.txt").values()) <= begun + 2
     before = len(report(configs, tmp_path).finished)
     assert 8 <= before < 33
 

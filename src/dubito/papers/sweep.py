@@ -210,12 +210,12 @@ def work(
 ) -> None:
     """The life of a worker: take runs that nobody has, until none is open. It ends when its driver is gone."""
     chosen = _plain_runner(workers) if run is None else run
-    driver, folder = os.getppid(), Path(out)
+    driver, folder = multiprocessing.parent_process(), Path(out)  # not getppid: that is the server
     open_runs = [Config.from_json(fields) for fields in listed]
     while open_runs:
         busy = []
         for config in open_runs:
-            if os.getppid() != driver:
+            if driver is not None and not driver.is_alive():
                 return
             if not _attempt(config, folder, sweep_id, chosen, options):
                 busy.append(config)
