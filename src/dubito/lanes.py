@@ -64,9 +64,8 @@ class Lane:
             self.model.backbone.compile(dynamic=False)
             augment = None if augment is None else torch.compile(augment, dynamic=False)
         self.stages, self.data, self.seed, self.augment = stages, data.to(device), seed, augment
-        self.key = torch.tensor(
-            seed, device=device
-        )  # a tensor, so that lanes of other seeds share compiled kernels
+        # A tensor, so that lanes of other seeds share compiled kernels.
+        self.key = torch.tensor(seed, device=device)
         self.step = Step(self.model, self._tabulated(stages), self._latent)
         self.epoch = 0
         self.memory: dict[str, Any] = {"notes": {}}  # JSON that travels with the checkpoint
@@ -95,10 +94,11 @@ class Lane:
         with self.context():
             plan = _Plan(-(-count // batch_size) + 1, batch_size, self.data.device)
             opt = self._optimizer(optimizer)
+            rates = [float(group["lr"]) for group in opt.param_groups]  # a checkpoint holds those of its step
             self.epoch = 0 if folder is None else self._resume(folder, opt)
             done = self.epoch * count // batch_size
             if schedule is not None:
-                plan.set_rates(opt, [schedule(i, total) for i in range(total)], done)
+                plan.set_rates(opt, rates, [schedule(i, total) for i in range(total)], done)
         step = captured(lambda: self._step(opt, plan), self.stream)
         where = self.data.device
         batches = stream_batches(count, [self.seed], epochs, batch_size, where, start=self.epoch)
@@ -221,11 +221,12 @@ class _Plan:
         self.epochs[:1] = first
         self.step.zero_()
 
-    def set_rates(self, opt: torch.optim.Optimizer, factors: list[float], done: int) -> None:
-        """The learning rate of every step, from the rate that each group begins with."""
+    def set_rates(
+        self, opt: torch.optim.Optimizer, rates: list[float], factors: list[float], done: int
+    ) -> None:
+        """The learning rate of every step, from the rate that each group begins the run with."""
         device = self.step.device
-        for group in opt.param_groups:
-            rate = float(group["lr"])
+        for group, rate in zip(opt.param_groups, rates):
             self.rates.append(torch.tensor([rate * factor for factor in factors], device=device))
             group["lr"] = torch.tensor(rate, device=device)  # a tensor, which a captured step can set
         self.done.fill_(done)
