@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,6 +90,17 @@ def test_links_out_of_the_folder_are_refused(tmp_path):
             ImageFiles(tmp_path / "in", [path])[torch.tensor([0])]
     with pytest.raises(DubitoError, match="no such image"):
         ImageFiles(tmp_path / "in", ["gone.png"])[torch.tensor([0])]
+
+
+def test_a_broken_image_is_named_as_it_was_given(tmp_path, monkeypatch):
+    """Not by where a resolved path leads: the user looks for what they typed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "x.png").write_bytes(b"no picture")
+    for name in ("x.png", "gone.png"):
+        with pytest.raises(DubitoError, match=f"photos/{name}") as found:
+            ImageFiles(Path("photos"), [name])[torch.tensor([0])]
+        assert str(tmp_path) not in str(found.value)
 
 
 def test_texts_hold_many_names_in_little_memory():

@@ -194,4 +194,12 @@ def test_ticks_and_curves():
     assert len(long["lines"][0]["points"].split()) <= 402
     assert long["lines"][0]["last"] == 4998
     assert line_charts([Curve("a", "b", [], [])]) == []
+    assert long["lines"][0]["alone"] is None
+    assert line_charts([Curve("a", "b", [1], [0.5])])[0]["lines"][0]["alone"] is not None
     assert short(12345) == "12,345"
+
+
+def test_a_curve_of_one_epoch_is_a_dot(tmp_path):
+    """A line through one point is invisible."""
+    page = report(ReportData(title="t", curves=[Curve("loss", "train", [1], [0.5])]), tmp_path / "r.html")
+    assert '<circle class="alone s0"' in page.read_text(encoding="utf-8")

@@ -75,6 +75,7 @@ def line_charts(curves: Sequence[Curve]) -> list[dict[str, Any]]:
                 "name": str(c.name),
                 "style": i % 6,
                 "points": " ".join(f"{frame['across'](x)},{frame['up'](y)}" for x, y in line),
+                "alone": (frame["across"](line[0][0]), frame["up"](line[0][1])) if len(line) == 1 else None,
                 "first": line[0][1] if line else None,
                 "last": line[-1][1] if line else None,
                 "best": (min(p[1] for p in line), max(p[1] for p in line)) if line else None,

@@ -164,7 +164,8 @@ class PixelFiles:
 
     def image(self, row: int) -> Tensor:
         """One image without the canvas, at its extent: uint8 (3, h, w)."""
-        pixels = decode(inside(self.root, self.paths[row]))
+        path = self.paths[row]
+        pixels = decode(inside(self.root, path), shown=str(self.root / path))
         return torch.from_numpy(resized(pixels, self.extents[row].tolist(), smooth=True))
 
 

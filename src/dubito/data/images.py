@@ -95,7 +95,7 @@ class ImageFiles:
         return torch.from_numpy(np.stack(images))
 
     def _decode(self, path: str) -> Array:
-        return decode(inside(self.root, path), self.size, self.mode)
+        return decode(inside(self.root, path), self.size, self.mode, shown=str(self.root / path))
 
 
 def inside(root: Path, path: str) -> Path:
@@ -107,15 +107,19 @@ def inside(root: Path, path: str) -> Path:
     return file
 
 
-def decode(path: Path, size: int | None = None, mode: str = "RGB") -> Array:
-    """One image as uint8 (C, H, W); its header is checked before its pixels are unpacked."""
+def decode(path: Path, size: int | None = None, mode: str = "RGB", shown: str | None = None) -> Array:
+    """One image as uint8 (C, H, W); its header is checked before its pixels are unpacked.
+
+    An error names the file as `shown`: as it was given, not where a resolved path leads.
+    """
     from PIL import Image
 
+    where = shown or str(path)
     try:
         with Image.open(path, formats=_FORMATS) as opened:
             if opened.width * opened.height > _PIXELS:
                 raise DubitoError(
-                    "image too large", where=str(path), expected=f"at most {_PIXELS} pixels", got=opened.size
+                    "image too large", where=where, expected=f"at most {_PIXELS} pixels", got=opened.size
                 )
             if size is not None:
                 opened.draft(mode, (size, size))
@@ -123,11 +127,13 @@ def decode(path: Path, size: int | None = None, mode: str = "RGB") -> Array:
     except DubitoError:
         raise
     except FileNotFoundError:
-        raise DubitoError("no such image", where=str(path)) from None
+        raise DubitoError("no such image", where=where) from None
     except Image.DecompressionBombError:
-        raise DubitoError("image too large", where=str(path), expected=f"at most {_PIXELS} pixels") from None
+        raise DubitoError("image too large", where=where, expected=f"at most {_PIXELS} pixels") from None
     except Exception as error:  # Pillow's decoders raise whatever they stumble over
-        raise DubitoError("not a readable image", where=str(path), got=one_line(error)) from None
+        raise DubitoError(
+            "not a readable image", where=where, got=one_line(error).replace(str(path), where)
+        ) from None
     return to_pixels(image, size)
 
 
