@@ -6,10 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from scorecard_recorder import name_checks, pytest_configure, scorecard
 
 __all__ = ["pytest_configure", "scorecard", "shared_data"]
+
+# A slow machine is no counter-example. (Whoever loads a profile of their own has thought of it.)
+if settings.default is not None and settings.default.deadline is not None:
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -159,5 +159,6 @@ def test_torch_dataset_is_fetched_by_batch():
     assert data.batch(torch.tensor([3, 1])).tolist() == [[3, 3], [1, 1]]
     assert pairs.fetched == [3, 1]
     assert from_torch(pairs).labels.tolist() == [0, 1, 0, 1]
-    with pytest.raises(DubitoError, match="not a map-style dataset"):
-        from_torch(iter([]))
+    for nothing in (iter([]), torch.tensor(1.0), {1, 2}):
+        with pytest.raises(DubitoError, match="not a map-style dataset"):
+            from_torch(nothing)

@@ -147,11 +147,15 @@ def from_torch(
             fetched once for its label.
         missing: "refuse" or "keep" (as -1) examples without a label.
     """
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+    try:
+        count = len(dataset) if hasattr(dataset, "__getitem__") else None
+    except TypeError:  # no length, or one by name only, as a tensor without axes has
+        count = None
+    if count is None:
         raise DubitoError(
             "not a map-style dataset", expected="a length and items by index", got=type(dataset).__name__
         )
-    values = [dataset[i][1] for i in range(len(dataset))] if labels is None else labels
+    values = [dataset[i][1] for i in range(count)] if labels is None else labels
     return _lazy(_Rows(dataset, 0, None), values, classes, missing, name)
 
 
