@@ -3,10 +3,11 @@
     python tools/mutate.py links penalties --jobs 2 --out mutation.jsonl
     python tools/mutate.py --all --jobs 7 --minutes 20 --out mutation.jsonl
 
-torch and the test libraries are imported once, in a process that forks for everything else (mutation_worker.py).
-First every module's tests are run unchanged, to learn what each takes and reaches; then every mutant is tried
-against the tests that reach it, until the first failure. A mutant that hangs, dies or fails to import is noticed;
-one that survives is tried again with the changed module imported from the beginning wherever that could matter.
+torch and the test libraries are imported once and the tests collected once, in a process that forks for the rest
+(mutation_server.py). First the tests are run unchanged, to learn what each takes and reaches; then every mutant is
+tried against the tests that reach it, until the first failure. A mutant that hangs, dies or fails to import is
+noticed; one that survives is tried again with the changed module imported from the beginning wherever that could
+matter.
 The mutants of all modules are tried in random order, so that what was tried when --minutes are over (or --limit per
 module is reached) is a fair sample.
 With --known the lines of earlier runs are taken up: what was noticed then counts (tests are added, not taken away),
@@ -21,6 +22,7 @@ import importlib
 import json
 import os
 import random
+import re
 import sys
 import time
 from pathlib import Path
@@ -33,6 +35,7 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "
     os.environ[variable] = "1"
 
 import mutation_worker as worker  # noqa: E402
+from mutation_server import Reached, Server  # noqa: E402
 from mutation_targets import TARGETS  # noqa: E402
 from mutations import Mutant, mutants  # noqa: E402
 
@@ -53,7 +56,8 @@ PRELOAD += [
     "_pytest.assertion.rewrite",
     "pandas",
 ]
-CHUNK = 100
+# Seconds of tests for a mutant that is tried afresh.
+AFRESH = 10.0
 Known = dict[str, tuple[set[str], set[str]]]
 
 
@@ -62,12 +66,13 @@ class Run:
 
     def __init__(self, given: argparse.Namespace, modules: list[str]) -> None:
         self.given, self.since = given, time.time()
-        self.folder = Path(given.out).parent
         self.log = Path(f"{given.out}.log")
         self.told = Path(f"{given.out}.part")
         self.made = {m: list(mutants(worker.module_path(m).read_text(encoding="utf-8"))) for m in modules}
         self.by_name = {m: {mutant.name: mutant for mutant in made} for m, made in self.made.items()}
-        self.seen: dict[str, dict[str, Any]] = {}
+        self.watched = given.watched or Path(f"{given.out}.watched")
+        self.reached: Reached | None = None
+        self.files = sorted({file for module in modules for file in TARGETS[module]} | set(given.beside))
         self.found: dict[str, dict[str, str]] = {m: {} for m in modules}
         self.running: dict[int, Any] = {}
         self.read, self.last = 0, 0.0
@@ -76,39 +81,6 @@ class Run:
     def late(self) -> bool:
         """Whether nothing may be begun any more."""
         return time.time() - self.since > 60 * float(self.given.minutes)
-
-    def watch(self) -> None:
-        """Run every test file unchanged, once, to learn what its tests take and which statements they reach."""
-        plain = {m: made[0].original for m, made in self.made.items() if made}
-        waiting = sorted(
-            {file for module in self.made for file in TARGETS[module]}, key=lambda f: "integr" in f
-        )
-        seen: dict[str, dict[str, Any]] = {}
-        while waiting or self.running:
-            while waiting and len(self.running) < self.given.jobs:
-                file = waiting.pop()
-                out = self.folder / f"watched-{Path(file).stem}.json"
-                pid = worker.fork(lambda f=file, o=out: worker.watch(f, plain, o, self.log))  # type: ignore[misc]
-                self.running[pid] = (file, out)
-            for (file, out), _ in self.ended():
-                nothing = '{"tests": {}, "failing": [], "at_import": {}}'
-                seen[file] = json.loads(out.read_text(encoding="utf-8") if out.is_file() else nothing)
-                out.unlink(missing_ok=True)
-                if seen[file]["failing"] or not seen[file]["tests"]:
-                    failing = seen[file]["failing"] or "all"
-                    sys.stderr.write(f"{file}: tests that do not pass unchanged: {failing}\n")
-        self.seen = {module: worker.of_module(module, TARGETS[module], seen) for module in self.made}
-
-    def ended(self) -> list[tuple[Any, int]]:
-        """Processes that have ended, with their status."""
-        found: list[tuple[Any, int]] = []
-        while not found:
-            for pid in list(self.running):
-                done, status = os.waitpid(pid, os.WNOHANG)
-                if done:
-                    found.append((self.running.pop(pid), os.waitstatus_to_exitcode(status)))
-            time.sleep(0.01)
-        return found
 
     def tell(self, module: str, mutant: Mutant, verdict: str, seconds: float) -> None:
         """In a forked process: add a line that the first one reads; lines this short are written whole."""
@@ -132,43 +104,40 @@ class Run:
         self.read = len(lines)
         return again
 
-    def start(self, module: str, todo: list[Mutant]) -> None:
-        """Try some mutants in a process."""
-        seen, tests = self.seen[module], TARGETS[module]
-
-        def tell(mutant: Mutant, verdict: str, seconds: float) -> None:
-            self.tell(module, mutant, verdict, seconds)
-            if self.late():
-                os._exit(0)
-
-        pid = worker.fork(lambda: worker.attempt(module, tests, todo, seen, self.log, tell))
-        self.running[pid] = None
-
     def start_afresh(self, module: str, mutant: Mutant) -> None:
         """Try one mutant in a process that imports it from the beginning."""
-        watched, tests = self.seen[module]["tests"], TARGETS[module]
-        names = worker.choose(watched, mutant.statement, mutant.extent)
-        pid = worker.fork(lambda: worker.attempt_afresh(module, tests, mutant, watched, names, self.log))
+        self.reached = self.reached or Reached.read(self.watched)
+        names = self.reached.choose(module, mutant, TARGETS[module], AFRESH)
+        tests = self.reached.tests
+        pid = worker.fork(lambda: worker.attempt_afresh(module, mutant, tests, names, self.log))
         self.running[pid] = (module, mutant)
 
-    def all(self, chunks: list[tuple[str, list[Mutant]]]) -> None:
-        """Try everything, or what can be tried in time."""
+    def ended(self) -> None:
+        """Tell what came of processes that have ended."""
+        for pid in list(self.running):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                what = self.running.pop(pid)
+                if what is not None:
+                    self.tell(*what, worker.word(os.waitstatus_to_exitcode(status)), 0.0)
+
+    def all(self, todo: list[tuple[str, Mutant]]) -> None:
+        """Try everything, or what can be tried in time; those tried afresh run beside."""
+        afresh = max(1, self.given.jobs // 8)
+        server = Server(TARGETS, self.given.jobs, self.late, self.tell)
+        plain = {m: made[0].original for m, made in self.made.items() if made}
+        main = worker.fork(lambda: server(self.files, todo, plain, self.watched, self.log))
+        self.running[main] = None
         again: list[tuple[str, Mutant]] = []
-        while chunks or again or self.running:
+        while again or self.running:
             if self.late():
-                chunks, again = [], []
-            while (chunks or again) and len(self.running) < self.given.jobs:
-                if again:
-                    self.start_afresh(*again.pop(0))
-                else:
-                    self.start(*chunks.pop(0))
-            if self.running:
-                for what, status in self.ended():
-                    if what is not None:
-                        module, mutant = what
-                        self.tell(module, mutant, worker.word(status), 0.0)
+                again = []
+            while again and len(self.running) < (afresh + 1 if main in self.running else self.given.jobs):
+                self.start_afresh(*again.pop(0))
+            time.sleep(0.05)
+            self.ended()
             again += self.listen()
-            if time.time() - self.last > 5 or not (chunks or again or self.running):
+            if time.time() - self.last > 5:
                 self.last = time.time()
                 self.write()
 
@@ -217,10 +186,10 @@ def known(paths: list[Path]) -> Known:
 
 
 def plan(
-    made: dict[str, list[Mutant]], limit: int | None, seed: int, earlier: Known
-) -> list[tuple[str, list[Mutant]]]:
-    """Chunks of mutants in random order, what survived earlier first."""
-    first, rest = [], []
+    made: dict[str, list[Mutant]], limit: int | None, seed: int, earlier: Known, repeat: bool
+) -> list[tuple[str, Mutant]]:
+    """Mutants in random order: what survived earlier, what was never tried and, with `repeat`, what was noticed."""
+    turns: list[list[tuple[str, Mutant]]] = [[], [], []]
     for module, whole in made.items():
         noticed, survived = earlier.get(module, (set(), set()))
         old = [m for m in whole if m.name in survived - noticed]
@@ -228,10 +197,11 @@ def plan(
         random.Random(f"{seed} {module}").shuffle(new)
         if limit is not None:
             new = new[: max(0, limit - len(old) - sum(m.name in noticed for m in whole))]
-        first += [(module, old[i : i + CHUNK]) for i in range(0, len(old), CHUNK)]
-        rest += [(module, new[i : i + CHUNK]) for i in range(0, len(new), CHUNK)]
-    random.Random(seed).shuffle(rest)
-    return [*first, *rest]
+        for turn, some in zip(turns, (old, new, [m for m in whole if repeat and m.name in noticed])):
+            turn += [(module, mutant) for mutant in some]
+    for turn in turns:
+        random.Random(seed).shuffle(turn)
+    return [*turns[0], *turns[1], *turns[2]]
 
 
 def main() -> None:
@@ -245,7 +215,13 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="at most so many mutants of each module")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no mutant after this time")
     parser.add_argument("--known", type=Path, nargs="*", default=[], help="lines of earlier runs")
+    parser.add_argument(
+        "--repeat", action="store_true", help="try what --known noticed once more, in the end"
+    )
     parser.add_argument("--tests", nargs="*", help="try these in place of the module's own tests")
+    parser.add_argument("--beside", nargs="*", default=[], help="try these test files as well")
+    parser.add_argument("--watched", type=Path, help="what tests take and reach: read if there, else written")
+    parser.add_argument("--only", default="", help="mutants whose name matches this regular expression")
     parser.add_argument("--merge", action="store_true", help="try nothing: put the lines of --known together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines, one per module")
@@ -258,14 +234,14 @@ def main() -> None:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     run = Run(given, sorted(TARGETS) if given.all else given.modules)
     run.told.unlink(missing_ok=True)
-    if not given.merge:
-        run.watch()
     earlier = known(given.known)
     for module, names in run.by_name.items():
         noticed, survived = earlier.get(module, (set(), set()))
         run.found[module] = dict.fromkeys(sorted(survived & names.keys()), worker.SURVIVED)
         run.found[module] |= dict.fromkeys(sorted(noticed & names.keys()), worker.KILLED)
-    run.all([] if given.merge else plan(run.made, given.limit, given.seed, earlier))
+    todo = plan(run.made, given.limit, given.seed, earlier, given.repeat)
+    if not given.merge:
+        run.all([(module, mutant) for module, mutant in todo if re.search(given.only, mutant.name)])
     run.write()
 
 

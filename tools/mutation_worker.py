@@ -1,23 +1,22 @@
-"""What happens inside one forked process of tools/mutate.py: tests are collected once, mutants tried one by one.
+"""What happens inside the forked processes of tools/mutate.py: tests are collected once, mutants tried one by one.
 
-A process of `watch` runs a module's tests once and notes what each takes and which lines of the module it reaches.
-A process of `attempt` collects the tests, then forks for every mutant: the fork puts the changed functions in the
-place of the old ones, runs the tests that reach the changed statement, quick ones first, and ends at the first
-failure. A survivor whose statement runs at import as well is tried again by `attempt_afresh`, which imports the
-changed module from the beginning, so that nothing that was computed at import can hide it.
+`Server` collects every test, then forks: once per test file, unchanged, to note what each test takes and which
+lines of the modules it reaches, and once per mutant. That fork puts the changed functions in the place of the old
+ones, runs the tests that reach the changed statement, quick ones first, and ends at the first failure. A survivor
+whose statement runs at import as well is tried again by `attempt_afresh`, which imports the changed module from the
+beginning, so that nothing that was computed at import can hide it.
 """
 
 from __future__ import annotations
 
-import gc
 import importlib.machinery
-import json
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -31,8 +30,6 @@ OPTIONS = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov
 KILLED, SURVIVED, SLOW, AGAIN = "killed", "survived", "timeout", "again"
 # Exit status of a fork: some test failed, none did, the change cannot be put in place of a running module.
 FAILED, PASSED, UNPATCHED = 1, 0, 7
-# Seconds of tests, as watched, that a mutant has to survive: what slower ones would notice as well is not counted.
-ENOUGH = 20.0
 Watched = dict[str, dict[str, Any]]
 
 
@@ -58,9 +55,23 @@ def fork(work: Callable[[], int]) -> int:
         os._exit(status)
 
 
-def wait(pid: int) -> int:
-    """The exit status of a process."""
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def side_by_side(
+    work: Iterable[tuple[Any, Callable[[], int]]], jobs: int, ended: Callable[[Any, int, float], None]
+) -> None:
+    """Fork for each piece of work, at most `jobs` at a time, and tell what came of it: name, status, seconds."""
+    running: dict[int, tuple[Any, float]] = {}
+
+    def one() -> None:
+        pid, status = os.wait()
+        name, since = running.pop(pid)
+        ended(name, os.waitstatus_to_exitcode(status), time.monotonic() - since)
+
+    for name, piece in work:
+        running[fork(piece)] = (name, time.monotonic())
+        if len(running) >= jobs:
+            one()
+    while running:
+        one()
 
 
 def word(status: int) -> str:
@@ -76,11 +87,15 @@ class Loop:
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """Hand the collected tests to `work`."""
-        self.work(session.items)
+        try:
+            self.work(session.items)
+        except BaseException:
+            traceback.print_exc()
+            raise
         return True
 
 
-def collect(tests: tuple[str, ...], work: Callable[[list[Any]], None], log: Path) -> int:
+def collect(tests: Iterable[str], work: Callable[[list[Any]], None], log: Path) -> int:
     """Collect the tests in this process and hand them to `work`."""
     import hypothesis
     import pytest
@@ -113,7 +128,7 @@ def run(items: list[Any], watched: Watched | None = None) -> Iterator[tuple[Any,
 class Trace:
     """Notes which lines of some files are executed."""
 
-    def __init__(self, modules: list[str]) -> None:
+    def __init__(self, modules: Iterable[str]) -> None:
         self.modules = {str(module_path(module)): module for module in modules}
         self.lines: dict[str, set[int]] = {}
 
@@ -143,75 +158,34 @@ def can_stand_in(module: str, tree: Any) -> bool:
     try:
         patch(module, tree, str(module_path(module)))
     except Exception:
+        traceback.print_exc()
         return False
     return True
 
 
-def watch(file: str, plain: dict[str, Any], out: Path, log: Path) -> int:
-    """Run one file's tests with every module put in its own place; write seconds and lines of those that pass."""
-    trace = Trace(list(plain))
-
-    def work(items: list[Any]) -> None:
-        sys.settrace(None)
-        at_import = trace.taken()
-        for module, tree in plain.items():
-            can_stand_in(module, tree)
-        found: Watched = {}
-        left: list[str] = []
-        steps = run(items)
-        while True:
-            since = time.monotonic()
-            sys.settrace(trace)
-            step = next(steps, None)
-            sys.settrace(None)
-            if step is None:
-                break
-            item, failed, skipped = step
-            lines = trace.taken()
-            if failed or skipped:
-                left += [item.nodeid] * failed
-                continue
-            seconds = round(time.monotonic() - since, 4)
-            found[item.nodeid] = {"seconds": seconds, "lines": lines, "place": len(found)}
-        told = {"tests": found, "failing": left, "at_import": at_import}
-        out.write_text(json.dumps(told), encoding="utf-8")
-
+def watch(items: list[Any], plain: dict[str, Any]) -> tuple[Watched, list[str]]:
+    """Run tests with every module in its own place: seconds and lines of those that pass, names of the others."""
+    trace = Trace(plain)
+    for module, tree in plain.items():
+        can_stand_in(module, tree)
+    found: Watched = {}
+    left: list[str] = []
+    steps = run(items)
     signal.setitimer(signal.ITIMER_REAL, 600)  # a file that hangs is left out
-    sys.settrace(trace)
-    return collect((file,), work, log)
-
-
-def of_module(module: str, tests: tuple[str, ...], seen: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What was watched of one module's files: its tests with the lines they reach, and the lines run at import."""
-    files = [seen[file] for file in dict.fromkeys(tests)]
-    whole: Watched = {}
-    for file in files:
-        for name, test in file["tests"].items():
-            whole[name] = {**test, "lines": test["lines"].get(module, [])}
-    at_import = sorted({line for file in files for line in file["at_import"].get(module, [])})
-    return {"tests": whole, "at_import": at_import}
-
-
-def choose(watched: Watched, lines: range | None, function: range) -> list[str]:
-    """The tests that reach a statement (or, if none does, its function), quick ones first, file by file."""
-    reach = {
-        name: test for name, test in watched.items() if lines and not set(lines).isdisjoint(test["lines"])
-    }
-    if lines and not reach:
-        reach = {name: t for name, t in watched.items() if not set(function).isdisjoint(t["lines"])}
-    at_import = {name: t for name, t in watched.items() if t["lines"] or "tests/reliability/" in name}
-    chosen = reach if lines else at_import
-
-    def rank(name: str) -> tuple[int, str, int]:
-        seconds = chosen[name]["seconds"]
-        return int(seconds > 0.05) + int(seconds > 0.5), name.partition("::")[0], chosen[name]["place"]
-
-    names, total = [], 0.0
-    for name in sorted(chosen, key=rank):
-        total += chosen[name]["seconds"]
-        if not names or total < ENOUGH:
-            names.append(name)
-    return names
+    while True:
+        since = time.monotonic()
+        sys.settrace(trace)
+        step = next(steps, None)
+        sys.settrace(None)
+        if step is None:
+            return found, left
+        item, failed, skipped = step
+        lines = trace.taken()
+        if failed or skipped:
+            left += [item.nodeid] * failed
+            continue
+        seconds = round(time.monotonic() - since, 4)
+        found[item.nodeid] = {"seconds": seconds, "lines": lines, "place": len(found)}
 
 
 def survive(module: str, mutant: Mutant, items: list[Any], watched: Watched) -> int:
@@ -223,40 +197,7 @@ def survive(module: str, mutant: Mutant, items: list[Any], watched: Watched) -> 
     return FAILED if any(failed for _, failed, _ in run(items, watched)) else PASSED
 
 
-def attempt(
-    module: str, tests: tuple[str, ...], todo: list[Mutant], seen: dict[str, Any], log: Path, tell: Any
-) -> int:
-    """Try mutants one after another, telling (mutant, verdict, seconds) of each."""
-    watched: Watched = seen["tests"]
-
-    def at_import(mutant: Mutant) -> bool:
-        return not set(mutant.statement or ()).isdisjoint(seen["at_import"])
-
-    def work(items: list[Any]) -> None:
-        by_name = {item.nodeid: item for item in items}
-        gc.freeze()
-        plain = todo[0].original
-        ready = wait(fork(lambda: PASSED if can_stand_in(module, plain) else FAILED)) == PASSED
-        for mutant in todo:
-            since = time.monotonic()
-            names = [n for n in choose(watched, mutant.statement, mutant.extent) if n in by_name]
-            ended = UNPATCHED if names else PASSED
-            if ready and names:
-                chosen = [by_name[name] for name in names]
-                ended = wait(fork(lambda m=mutant, c=chosen: survive(module, m, c, watched)))
-            verdict = word(ended)
-            if ended == UNPATCHED or (
-                verdict == SURVIVED and (mutant.statement is None or at_import(mutant))
-            ):
-                verdict = AGAIN
-            tell(mutant, verdict, time.monotonic() - since)
-
-    return collect(tests, work, log)
-
-
-def attempt_afresh(
-    module: str, tests: tuple[str, ...], mutant: Mutant, watched: Watched, names: list[str], log: Path
-) -> int:
+def attempt_afresh(module: str, mutant: Mutant, watched: Watched, names: list[str], log: Path) -> int:
     """In a process of its own: import the changed module from the beginning and run the named tests."""
     path, name = str(module_path(module)), f"dubito.{module}"
     plain = importlib.machinery.SourceFileLoader.get_code
@@ -275,6 +216,5 @@ def attempt_afresh(
 
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
     signal.setitimer(signal.ITIMER_REAL, 120)
-    files = tuple(dict.fromkeys(n.partition("::")[0] for n in names)) or tests
-    status = collect(files, work, log)
+    status = collect(dict.fromkeys(n.partition("::")[0] for n in names), work, log)
     return FAILED if failures or status not in (0, 5) else PASSED
