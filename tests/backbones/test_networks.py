@@ -85,6 +85,17 @@ def test_last_block_is_unpadded(size, side):
     assert seen == [(1, 128, side, side)]
 
 
+@pytest.mark.parametrize(("kind", "whole"), [("channel", True), ("element", False)])
+def test_what_is_dropped_as_one(kind, whole):
+    torch.manual_seed(0)
+    dropped = CNN9(1, dropout_of=kind).dropout(torch.ones(4, 64, 6, 6)) == 0
+    share = dropped.float().mean((-2, -1))
+    assert bool(((share == 0) | (share == 1)).all()) == whole
+    assert 0.15 < share.mean() < 0.35
+    with pytest.raises(DubitoError, match="channel"):
+        CNN9(1, dropout_of="row")
+
+
 def test_depths_and_strides():
     wide = WideResNet()
     assert len(wide.blocks) == 12

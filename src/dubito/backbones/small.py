@@ -144,7 +144,8 @@ class CNN9(nn.Module):
     taken from, and never active at prediction.
 
     Arguments:
-        dropout: probability that a channel is dropped after each pool.
+        dropout: probability that a channel, or a single number, is dropped after each pool.
+        dropout_of: "channel" or "element": what is dropped as one.
         groups, slope, norm_eps: of group norm and leaky ReLU.
         padded: keep the size in the last block as well.
 
@@ -168,12 +169,15 @@ class CNN9(nn.Module):
         slope: float = 0.01,
         norm_eps: float = 1e-5,
         padded: bool = False,
+        dropout_of: str = "channel",
         init: str = "glorot",
         generator: Generator | None = None,
     ) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
             raise DubitoError("dropout is out of range", expected="0 <= dropout < 1", got=dropout)
+        if dropout_of not in ("channel", "element"):
+            raise DubitoError("unknown dropout", expected="'channel' or 'element'", got=repr(dropout_of))
         if groups < 1 or any(width % groups for width in self.WIDTHS):
             raise DubitoError(
                 "the widths cannot be cut into such groups", expected="2, 4, 8, ...", got=groups
@@ -182,7 +186,7 @@ class CNN9(nn.Module):
         pairs = pairwise((in_channels, *self.WIDTHS))
         self.convs = nn.ModuleList(conv(a, b, 3, padding=p, bias=True) for (a, b), p in zip(pairs, paddings))
         self.norms = nn.ModuleList(nn.GroupNorm(groups, width, eps=norm_eps) for width in self.WIDTHS)
-        self.dropout = nn.Dropout2d(dropout)
+        self.dropout = nn.Dropout2d(dropout) if dropout_of == "channel" else nn.Dropout(dropout)
         self.slope = slope
         self.out_features = self.WIDTHS[-1]
         initialise(self, init, generator)
