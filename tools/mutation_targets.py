@@ -7,7 +7,7 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
     return tuple(f"tests/{folder}/test_{name}.py" for name in names)
 
 
-LOSSES = _in("losses", "robust", "cross_entropy_parity", "loss_contract", "loss_properties")
+LOSSES = _in("losses", "loss_borders", "robust", "cross_entropy_parity", "loss_contract", "loss_properties")
 CHANNELS = _in("channels", "transition", "annotators", "pooled", "channel_contract")
 EM = _in("crowd", "em", "aggregate", "choice", "intervals")
 DEFAULTS = (
@@ -26,7 +26,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "losses.likelihood": LOSSES,
     "losses.logistic_normal": (*_in("losses", "logistic_normal", "logistic_normal_theory"), *LOSSES),
     "losses.robust": LOSSES,
-    "links": SOFTMAX[::-1],
+    "links": (*_in("losses", "loss_borders"), *SOFTMAX[::-1]),
     "heads": ("tests/test_heads.py",),
     "targets": ("tests/test_targets.py", *_in("losses", "smearing_theory")),
     "weights": ("tests/test_weights.py",),
@@ -61,7 +61,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.quadrature": _in("integrals", "likelihood", "all_classes", "integrals_border"),
     "integrals.all_classes": _in("integrals", "all_classes", "integrals_border"),
     "integrals.factors": _in("integrals", "factors", "integrals_border"),
-    "integrals.gumbel_normal": _in("integrals", "gumbel_normal", "likelihood"),
+    "integrals.gumbel_normal": _in("integrals", "gumbel_normal_nodes", "gumbel_normal", "likelihood"),
     "integrals.draws": _in("integrals", "routes_to_kernels", "sampled"),
     "integrals.expected": (*_in("integrals", "all_classes", "integrals_border"), *SOFTMAX),
     "integrals.fixed": _in("integrals", "fixed", "integrals_border"),

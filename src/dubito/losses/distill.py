@@ -76,8 +76,6 @@ def distillation(
     return reduce(losses * temperature**2 if squared else losses, None, reduction)
 
 
-def _distillation(
-    log_p: Tensor, teacher: Tensor, *, temperature: Number = 2.0, smoothing: Number = 0.0
-) -> Tensor:
+def _distillation(log_p: Tensor, teacher: Tensor, *, temperature: Number, smoothing: Number) -> Tensor:
     weights = (1 - smoothing) * (teacher / temperature).softmax(-1) + smoothing / teacher.shape[-1]
     return -expect(log_p, weights)

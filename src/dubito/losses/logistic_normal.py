@@ -168,7 +168,8 @@ def _widen(x: Tensor) -> Tensor:
 
 
 def _with_reference(mean: Tensor, dim: int) -> Tensor:
-    return torch.cat([mean, torch.zeros_like(mean.narrow(dim, 0, 1))], dim)
+    """One more column, for the place of the reference class: its value is not used."""
+    return torch.cat([mean, mean.narrow(dim, 0, 1)], dim)
 
 
 def _log(value: Number) -> Number:

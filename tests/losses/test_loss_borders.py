@@ -1,0 +1,140 @@
+"""The ends of every range, the axis that is not there, half precision by value, bodies with their own defaults."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from dubito import DubitoError, links, losses
+from dubito.losses import BODIES, LATENT_BODIES, logistic_normal_nll, tempered_log_softmax
+from dubito.losses.logistic_normal import _gaussian, _logistic_normal
+
+F64 = torch.float64
+Z = torch.tensor([[2.0, -1.0, 0.5], [0.1, 0.3, -0.2]], dtype=F64)
+ROOT = torch.tensor([[0.4, -0.2, 0.7], [0.3, 0.6, -0.5]], dtype=F64)
+Y = torch.tensor([0, 2])
+
+
+@pytest.mark.parametrize("function", BODIES)
+def test_bodies_have_the_defaults_of_their_functions(function):
+    torch.testing.assert_close(
+        BODIES[function](Z.log_softmax(-1), Y), function(Z, Y, reduction="none"), rtol=1e-12, atol=1e-12
+    )
+
+
+def test_bodies_on_latents_have_the_defaults_of_their_functions():
+    assert len(LATENT_BODIES) == 2
+    torch.testing.assert_close(
+        _logistic_normal(Z, ROOT, Y, lam=0.5), logistic_normal_nll(Z, ROOT, Y, lam=0.5, reduction="none")
+    )
+    torch.testing.assert_close(
+        LATENT_BODIES[losses.bi_tempered](Z, Y), losses.bi_tempered(Z, Y, reduction="none")
+    )
+
+
+def test_identity_covariance_ignores_the_root():
+    wanted = _gaussian(Z, None, 0.3, "identity")
+    torch.testing.assert_close(wanted[0], (Z * Z).sum(-1))
+    torch.testing.assert_close(wanted[1], torch.zeros(2, dtype=F64))
+    for found in (_gaussian(Z, ROOT, 0.3, "identity"), _gaussian(Z, None, 0.3, "full")):
+        torch.testing.assert_close(found, wanted)
+    with_root, without = (
+        logistic_normal_nll(Z, root, Y, lam=0.3, covariance="identity") for root in (ROOT, None)
+    )
+    assert torch.equal(with_root, without)
+
+
+@pytest.mark.parametrize("tau", [0.5, 1.0, 2.0, 3.0])
+def test_softmax_at_whole_temperatures(tau):
+    wanted = [[v / tau - math.log(sum(math.exp(w / tau) for w in row)) for v in row] for row in Z.tolist()]
+    torch.testing.assert_close(links.log_softmax(Z, tau), torch.tensor(wanted, dtype=F64))
+
+
+@pytest.mark.parametrize("dim", [2, 5, -3])
+def test_no_such_axis(dim):
+    calls = (
+        lambda: links.log_softmax(Z, dim=dim),
+        lambda: losses.distillation(Z, Z, dim=dim),
+        lambda: logistic_normal_nll(Z, Z[:, :1], Y, lam=1.0, covariance="isotropic", dim=dim),
+    )
+    for call in calls:
+        with pytest.raises(DubitoError, match="axis"):
+            call()
+
+
+def test_root_is_checked_on_every_axis():
+    for dim in (-2, 0, 1):
+        with pytest.raises(DubitoError, match="root does not match"):
+            logistic_normal_nll(Z, ROOT[:1, :2], Y, lam=1.0, dim=dim)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda v: losses.distillation(Z, Z, smoothing=v), "smoothing"),
+        (lambda v: logistic_normal_nll(Z, ROOT, Y, lam=1.0, smoothing=v), "smoothing"),
+        (lambda v: losses.truncated_gce(Z, Y, q=v), "q"),
+        (lambda v: losses.truncated_gce(Z, Y, k=v), "k"),
+        (lambda v: losses.gce(Z, Y, q=v), "q"),
+        (lambda v: losses.bootstrap(Z, Y, beta=v), "beta"),
+    ],
+)
+def test_shares_are_at_most_one(call, name):
+    for value in (1.2, -0.2):
+        with pytest.raises(DubitoError, match=f"{name} is out of range"):
+            call(value)
+
+
+def test_a_target_that_is_no_distribution():
+    for call in (
+        lambda y: logistic_normal_nll(Z, ROOT, y, lam=1.0),
+        lambda y: losses.bi_tempered(Z, y),
+    ):
+        with pytest.raises(DubitoError, match=r"distribution|sum"):
+            call(torch.tensor([[0.5, 0.2, 0.1], [1.0, 0.0, 0.0]], dtype=F64))
+
+
+def test_iterations_from_one_to_a_thousand():
+    for iterations in (1, 1000):
+        assert bool(torch.isfinite(tempered_log_softmax(Z, 1.2, iterations)).all())
+    for iterations in (0, 1001):
+        with pytest.raises(DubitoError, match="iterations out of range"):
+            tempered_log_softmax(Z, 1.2, iterations)
+
+
+def test_heaviest_tail_depends_on_the_classes_alone():
+    """lambda ~ C^(t-1) must stay below 1e30: one or two classes allow 1 + 30 log 10 / log 2 = 100.66."""
+    for shape in ((1,), (2,), (50, 2)):
+        found = tempered_log_softmax(torch.zeros(shape, dtype=F64), 100.6)
+        torch.testing.assert_close(found.exp().sum(-1), torch.ones(shape[:-1], dtype=F64))
+        with pytest.raises(DubitoError, match="too large for 2 classes"):
+            tempered_log_softmax(torch.zeros(shape, dtype=F64), 100.7)
+
+
+@pytest.mark.parametrize(("dtype", "off"), [(torch.float16, 2e-3), (torch.bfloat16, 1e-2)])
+def test_gradient_of_half_precision_by_value(dtype, off):
+    """Not only finite: the saturating conversion hands small gradients through as they are."""
+    half = [x.to(dtype).requires_grad_() for x in (Z, ROOT)]
+    whole = [x.detach().double().requires_grad_() for x in half]
+    for inputs in (half, whole):
+        logistic_normal_nll(*inputs, Y, lam=1.0).backward()
+    for a, b in zip(half, whole):
+        assert a.grad.dtype == dtype
+        torch.testing.assert_close(a.grad.double(), b.grad, rtol=off, atol=off)
+    steep = (1e4 * Z).to(dtype).requires_grad_()
+    logistic_normal_nll(steep, ROOT.to(dtype), Y, lam=0.01, covariance="diagonal").backward()
+    assert bool(torch.isfinite(steep.grad).all())
+    assert bool((steep.grad.sign().float() == steep.detach().sign().float()).all())
+
+
+@pytest.mark.parametrize("dim", [-1, 1])
+def test_without_a_dummy_the_last_class_is_the_reference(dim):
+    """Equation 10 written out: y = tau (log s_k - log s_K) for the K - 1 others."""
+    mean, t, tau = Z[:, :2], 0.03, 0.7
+    s = (1 - t) * torch.eye(3, dtype=F64)[Y] + t / 3
+    wanted = (tau * (s[:, :2] / s[:, 2:]).log() - mean).square().sum(-1) / 2
+    options = {"lam": 1.0, "temperature": tau, "smoothing": t, "dummy": False, "covariance": "identity"}
+    found = logistic_normal_nll(mean, None, Y, reduction="none", dim=dim, **options)
+    torch.testing.assert_close(found, wanted)
