@@ -96,8 +96,7 @@ def ask_next(
     if len(people) == 0 or crowd.num_items == 0:
         return _pack(crowd, [])
     first = expected_gain(q, A[0])
-    many = min(crowd.num_items, 4 * n + 100)
-    items = _best(first, many)
+    items = _best(first, 4 * n + 100)
     gain = _rounded(expected_gain(q[items].unsqueeze(1), A.unsqueeze(0)))
     gain = gain.masked_fill(_already(crowd, items, people), -1.0)
     return _pack(crowd, _greedy(gain.cpu(), items.tolist(), people.tolist(), n, per_annotator))

@@ -1,0 +1,129 @@
+"""Whom to ask, and labels beside a model, against loops over every pair and every weight."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dubito.crowd import CrowdLabels, aggregate, ask_next, expected_gain, with_model
+from dubito.errors import DubitoError
+
+
+def greedy(gains: np.ndarray, n: int, limit: int | None) -> list[tuple[int, int]]:
+    """The best pair left, n times; an item once, an annotator `limit` times, pairs below 0 never."""
+    chosen: list[tuple[int, int]] = []
+    while len(chosen) < n:
+        best, pair = -1.0, None
+        for i, r in np.ndindex(*gains.shape):
+            full = limit is not None and sum(who == r for _, who in chosen) >= limit
+            if gains[i, r] > best + 1e-11 and not full and i not in {item for item, _ in chosen}:
+                best, pair = gains[i, r], (i, r)
+        if pair is None:
+            break
+        chosen.append(pair)
+    return chosen
+
+
+@pytest.mark.parametrize("candidates", [1, 3, 50])
+@pytest.mark.parametrize("limit", [None, 1, 2])
+def test_the_best_pairs_one_after_the_other(simulate, candidates, limit):
+    crowd, *_ = simulate(5, items=30, annotators=7, each=3)
+    result = aggregate(crowd)
+    A, q = result.confusion_matrices, result.probabilities
+    telling = torch.stack([expected_gain(result.class_prior, A[r]) for r in range(7)])
+    people = telling.argsort(descending=True)[:candidates].tolist()
+    gains = np.full((30, 7), -1.0)
+    for r in people:
+        gains[:, r] = expected_gain(q, A[r]).numpy()
+    gains[crowd.to_dense() >= 0] = -1.0
+    asked = ask_next(crowd, result, 9, per_annotator=limit, candidates=candidates)
+    wanted = greedy(gains, 9, limit)
+    assert list(zip(asked.item_codes.tolist(), asked.annotator_codes.tolist())) == wanted
+    np.testing.assert_allclose(asked.gain, [gains[pair] for pair in wanted], atol=1e-11)
+
+
+def test_the_most_open_items_come_first_among_many():
+    """More items than are looked at closely: the open ones are those looked at."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(2, size=400)
+    table = np.repeat(truth[:, None], 4, 1)
+    table[:, 3] = -1
+    table[:20, 3] = truth[:20]
+    table[-5:, 0] = 1 - truth[-5:]
+    crowd = CrowdLabels.from_dense(table)
+    asked = ask_next(crowd, aggregate(crowd, "one-coin"), 5)
+    assert set(asked.item_codes.tolist()) == set(range(395, 400))
+    assert set(asked.annotator_codes.tolist()) == {3}
+
+
+def test_one_annotator_and_one_item_are_enough():
+    alone = CrowdLabels([0, 1], ["a", "a"], [0, 1], item_ids=3)
+    asked = ask_next(alone, aggregate(alone), 4)
+    assert asked.item_codes.tolist() == [2]
+    single = CrowdLabels([0, 0], ["a", "b"], [0, 1], annotator_ids=["a", "b", "c"])
+    assert ask_next(single, aggregate(single), 4).annotators.tolist() == ["c"]
+    for nobody in (
+        CrowdLabels([], [], [], classes=2, item_ids=3),
+        CrowdLabels([], [], [], classes=2, annotator_ids=3),
+    ):
+        assert len(ask_next(nobody, aggregate(nobody), 4)) == 0
+
+
+@pytest.mark.parametrize(
+    ("q", "A"),
+    [
+        (torch.ones(2) / 2, torch.ones(2)),
+        (torch.ones(()), torch.ones(1, 1)),
+        (torch.ones(2) / 2, torch.ones(2, 3) / 3),
+        (torch.ones(2) / 2, torch.ones(3, 2) / 2),
+        (torch.ones(2, dtype=torch.long), torch.eye(2)),
+        (torch.ones(2) / 2, torch.eye(2, dtype=torch.long)),
+        (torch.ones(3, 2) / 2, torch.ones(4, 2, 2) / 2),
+    ],
+)
+def test_a_gain_needs_a_posterior_and_a_matrix_of_it(q, A):
+    with pytest.raises(DubitoError):
+        expected_gain(q, A)
+
+
+def test_gains_of_many_pairs_equal_single_ones():
+    generator = torch.Generator().manual_seed(0)
+    q = torch.rand(4, 1, 3, dtype=torch.float64, generator=generator).log_softmax(-1).exp()
+    A = torch.rand(5, 3, 3, dtype=torch.float64, generator=generator).softmax(-1)
+    found = expected_gain(q, A)
+    for i, r in np.ndindex(4, 5):
+        joint = q[i, 0, :, None] * A[r]
+        apart = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
+        assert float(found[i, r]) == pytest.approx(float((joint * (joint / apart).log()).sum()), abs=1e-12)
+
+
+GRID = [0.0, *(0.125 * 2 ** (i / 2) for i in range(11))]
+
+
+@pytest.mark.parametrize(
+    ("sharpness", "expected"), [(-1.0, 0.0), (0.2, 4.0), (2.0, None), (30.0, None), (1e4, None)]
+)
+def test_the_weight_of_a_model_is_the_one_that_explains_the_labels_best(simulate, sharpness, expected):
+    crowd, truth, _ = simulate(7, items=150, annotators=9, each=2)
+    crowd = crowd.select(torch.from_numpy(truth != 0)[crowd.item.long()] | (crowd.item < 60))
+    result = aggregate(crowd)
+    rng = np.random.default_rng(1)
+    said = np.where(rng.random(150) < 0.85, truth, rng.integers(3, size=150))
+    p = np.exp(sharpness * (np.eye(3)[said] - 1))
+    p /= p.sum(1, keepdims=True)
+    q, prior = result.probabilities.numpy(), result.class_prior.numpy()
+    log_p = np.log(np.maximum(p, np.finfo(float).tiny))
+    evidence = np.log(np.maximum(q, np.finfo(float).tiny)) - np.log(prior)
+
+    def explained(b):
+        total = 0.0
+        for n in range(len(q)):
+            share = np.exp(b * log_p[n]) / np.exp(b * log_p[n]).sum()
+            total += np.log((np.exp(evidence[n]) * share).sum())
+        return total
+
+    b = max(GRID, key=explained)
+    assert b == expected or (expected is None and 0 < b < 4)
+    wanted = np.exp(evidence) * np.exp(b * log_p)
+    np.testing.assert_allclose(with_model(result, p), wanted / wanted.sum(1, keepdims=True), atol=1e-10)
