@@ -57,14 +57,19 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.variance": _in("integrals", "binary_and_variance"),
     "integrals.sampled": _in("integrals", "sampled", "integrals_border"),
     "integrals.noise": _in("integrals", "sampled"),
-    "integrals.likelihood": (*_in("integrals", "likelihood", "integrals_border"), *SOFTMAX),
-    "integrals.quadrature": _in("integrals", "likelihood", "all_classes", "integrals_border"),
+    "integrals.likelihood": (
+        *_in("integrals", "places_of_nodes", "likelihood", "integrals_border"),
+        *SOFTMAX,
+    ),
+    "integrals.quadrature": _in(
+        "integrals", "places_of_nodes", "likelihood", "all_classes", "integrals_border"
+    ),
     "integrals.all_classes": _in("integrals", "all_classes", "integrals_border"),
     "integrals.factors": _in("integrals", "factors", "integrals_border"),
     "integrals.gumbel_normal": _in("integrals", "gumbel_normal_nodes", "gumbel_normal", "likelihood"),
     "integrals.draws": _in("integrals", "routes_to_kernels", "sampled"),
     "integrals.expected": (*_in("integrals", "all_classes", "integrals_border"), *SOFTMAX),
-    "integrals.fixed": _in("integrals", "fixed", "integrals_border"),
+    "integrals.fixed": _in("integrals", "places_of_nodes", "fixed", "integrals_border"),
     "integrals.nll": (
         *_in("integrals", "integrals_border", "likelihood", "sampled", "routes_to_kernels"),
         *SOFTMAX,
@@ -75,7 +80,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.rows": _in("integrals", "likelihood", "quick", "all_classes"),
     "integrals.sampling": _in("integrals", "sampled", "integrals_border", "routes_to_kernels"),
     "integrals.scan": _in("integrals", "likelihood"),
-    "integrals.search": _in("integrals", "likelihood"),
+    "integrals.search": _in("integrals", "places_of_nodes", "likelihood"),
     "integrals.table": _in("integrals", "gumbel_normal", "likelihood", "quick"),
     "integrals.temperature": _in("integrals", "learned_temperature"),
     "channels._rows": (*CHANNELS, "tests/test_penalties.py"),

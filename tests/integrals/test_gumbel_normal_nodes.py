@@ -165,6 +165,17 @@ def test_nodes_over_the_upper_tail(t, sigma, tau):
     assert h == pytest.approx((high - low) / 192, rel=1e-4)
 
 
+def test_both_kinds_in_one_call():
+    """Wide and narrow Gaussians side by side, and one where -log F is beyond 1 - F's smallest number."""
+    t, sigma, tau = column(-2.0, -3.0, -1.0), column(1.0, 0.2, 2.0), column(0.3, 1.0, 2.0)
+    for found, *alone in zip(
+        code.deep(t, sigma, tau), *(code.deep(*x) for x in zip(*(v.split(1) for v in (t, sigma, tau))))
+    ):
+        torch.testing.assert_close(found, torch.cat(alone), rtol=1e-12, atol=1e-12)
+    found = code.log_minus_log_cdf(column(9.0, 20.0), column(0.0, 0.0))
+    torch.testing.assert_close(found, torch.from_numpy(log_ndtr([-9.0, -20.0])), rtol=1e-10, atol=0)
+
+
 def test_hazard_and_lambert():
     z = np.array([-500.0, -30.0, -2.0, 0.0, 1.0, 6.0])
     wanted = np.exp(-z * z / 2 - log_ndtr(z)) / math.sqrt(2 * math.pi)
