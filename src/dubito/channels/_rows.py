@@ -98,7 +98,7 @@ class _Given(torch.autograd.Function):
         rows = at_least_float32(weight.index_select(0, people))
         entry = _entries(place, labels, rows.shape[-1])
         ctx.plain = checks_values(rows) and rows.numel() > 0 and bool(rows.min() > _FAR_BELOW)
-        softplus = F.softplus(rows) if ctx.plain else rows.new_zeros(0)
+        softplus = F.softplus(rows)
         if ctx.plain:
             sums = softplus.sum(-1)
             log_sums, log_given = sums.log(), softplus.view(-1)[entry].log_()

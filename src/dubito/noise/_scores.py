@@ -43,4 +43,4 @@ def rising(scores: Tensor, mean: Tensor, strength: float) -> Tensor:
         above = torch.sigmoid(middle + strength * scores).mean(0) > mean
         low, high = torch.where(above, low, middle), torch.where(above, middle, high)
     risen = torch.sigmoid((low + high) / 2 + strength * scores)
-    return torch.where((mean == 0) | (mean == 1), mean.expand_as(risen), risen)
+    return torch.where(mean == 0, 0.0, risen)  # sigmoid(40) is one, sigmoid(-40) is not quite zero

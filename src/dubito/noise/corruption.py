@@ -83,8 +83,8 @@ def _exactly(true: Array, T: Tensor, order: Array, u: Array, changed: bool) -> A
     groups = _groups(rates, targets)
     if changed:
         rates = 1 - T.diagonal()
-        # Drawing normalises its rows; a row that never moves is never drawn from.
-        targets = torch.where(rates.unsqueeze(-1) > 0, T - torch.diag(T.diagonal()), T)
+        # Drawing normalises its rows, so a row that never moves must not become empty.
+        targets = T - torch.diag(torch.where(rates > 0, T.diagonal(), 0.0))
     observed = true.copy()
     for classes in groups:
         members = np.flatnonzero(np.isin(true, classes))
@@ -97,10 +97,9 @@ def _exactly(true: Array, T: Tensor, order: Array, u: Array, changed: bool) -> A
 def _split(T: Tensor) -> tuple[Tensor, Tensor]:
     """Rates r and distributions q with T = diag(1 - r) + diag(r) q; rows that never move have q = e_i."""
     own = torch.eye(len(T), dtype=torch.bool)
-    least = T.masked_fill(own, math.inf).amin(-1) if len(T) > 1 else torch.zeros(1, dtype=T.dtype)
-    least = torch.minimum(least, T.diagonal())
+    least = T.amin(-1)
     rates = 1 - T.diagonal() + least
-    q = torch.where(own, least.unsqueeze(-1), T) / rates.clamp(min=1e-300).unsqueeze(-1)
+    q = torch.where(own, least, T) / rates.unsqueeze(-1)
     return rates, torch.where(rates.unsqueeze(-1) > 0, q, own.to(T.dtype))
 
 

@@ -58,7 +58,7 @@ class Pixels(Plain):
                         self._part, model, size, *inputs, use_reentrant=False, preserve_rng_state=False
                     )
                 )
-        losses = torch.cat(found) if found else features.new_zeros(0, *size)
+        losses = torch.cat(found)
         if batch.row is None:
             return losses
         return losses.new_zeros(len(batch.x), *size).index_add(0, batch.row, losses)
