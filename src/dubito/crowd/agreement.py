@@ -52,7 +52,7 @@ def annotator_agreement(crowd: CrowdLabels) -> Tensor:
     counts = vote_counts(crowd, torch.float64)
     item, label = crowd.item.long(), crowd.label.long()
     others = counts.sum(1)[item] - 1
-    same = torch.where(others > 0, (counts[item, label] - 1) / others.clamp(min=1), 0.0)
+    same = (counts[item, label] - 1) / others.clamp(min=1)
     total = torch.zeros(crowd.num_annotators, dtype=torch.float64, device=item.device)
     seen = total.clone().index_add_(0, crowd.annotator, (others > 0).double())
     return total.index_add_(0, crowd.annotator, same) / torch.where(seen > 0, seen, torch.nan)
@@ -93,8 +93,8 @@ def pairwise_kappa(crowd: CrowdLabels, *, min_shared: int = 1) -> Kappa:
     pair, left, right = _pairs(crowd)
     values, index, shared = torch.unique(pair, return_inverse=True, return_counts=True)
     kept = shared >= min_shared
-    place = torch.where(kept, kept.long().cumsum(0) - 1, -1)[index]
-    index, left, right = place[place >= 0], left[place >= 0], right[place >= 0]
+    used = kept[index]
+    index, left, right = (kept.long().cumsum(0) - 1)[index[used]], left[used], right[used]
     values, n = values[kept], shared[kept].double()
 
     def tally(label: Tensor) -> Tensor:
@@ -103,8 +103,7 @@ def pairwise_kappa(crowd: CrowdLabels, *, min_shared: int = 1) -> Kappa:
 
     agree = torch.bincount(index, weights=(left == right).double(), minlength=len(values)) / n
     chance = (tally(left) * tally(right)).sum(1) / n.square()
-    kappa = torch.where(chance < 1, (agree - chance) / (1 - chance), torch.nan)
-    return Kappa(values // R, values % R, shared[kept], kappa)
+    return Kappa(values // R, values % R, shared[kept], (agree - chance) / (1 - chance))
 
 
 def _pairs(crowd: CrowdLabels) -> tuple[Tensor, Tensor, Tensor]:
@@ -112,8 +111,7 @@ def _pairs(crowd: CrowdLabels) -> tuple[Tensor, Tensor, Tensor]:
     item, order = torch.sort(crowd.item, stable=True)
     who, label = crowd.annotator[order].long(), crowd.label[order].long()
     codes, left, right = [], [], []
-    gap = 1
-    while gap < len(item):
+    for gap in range(1, len(item)):
         near = (item[gap:] == item[:-gap]).nonzero().flatten()
         if len(near) == 0:
             break
@@ -124,7 +122,6 @@ def _pairs(crowd: CrowdLabels) -> tuple[Tensor, Tensor, Tensor]:
         one, two = label[near], label[near + gap]
         left.append(torch.where(swap, two, one))
         right.append(torch.where(swap, one, two))
-        gap += 1
     if not codes:
         empty = item.new_zeros(0, dtype=torch.int64)
         return empty, empty, empty

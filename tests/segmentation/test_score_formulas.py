@@ -1,0 +1,95 @@
+"""Scores of masks against loops over pixels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from dubito.errors import DubitoError
+from dubito.segmentation.scores import SegmentationScores
+
+K = 4  # the last class occurs nowhere
+
+
+def masks() -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(2)
+    y = torch.randint(3, (3, 4, 5), generator=g).repeat_interleave(3, 1).repeat_interleave(3, 2)
+    log_p = torch.randn(3, 12, 15, K, generator=g, dtype=torch.float64)
+    log_p[..., 3] = -50.0
+    log_p = (log_p + 2 * torch.nn.functional.one_hot(y, K)).log_softmax(-1)
+    y[:, :2, :3] = -100
+    return log_p, y
+
+
+def border(mask: np.ndarray, k: int, d: int) -> set[tuple[int, ...]]:
+    """Pixels of class k with another class, void or the outside within d steps in both directions."""
+    H, W = mask.shape
+    found = set()
+    for i, j in np.ndindex(H, W):
+        around = [(a, b) for a in range(i - d, i + d + 1) for b in range(j - d, j + d + 1)]
+        if mask[i, j] == k and any(not (0 <= a < H and 0 <= b < W) or mask[a, b] != k for a, b in around):
+            found.add((i, j))
+    return found
+
+
+@pytest.mark.parametrize(("share", "d"), [(0.02, 1), (0.1, 2)])
+def test_boundary_iou_pixel_by_pixel(share, d):
+    log_p, y = masks()
+    scores = SegmentationScores(K, boundary=share)
+    scores.add(log_p, y)
+    guess = torch.where(y >= 0, log_p.argmax(-1), -100)
+    ratios = []
+    for k in range(3):
+        pairs = [(border(a.numpy(), k, d), border(b.numpy(), k, d)) for a, b in zip(guess, y)]
+        ratios.append(sum(len(a & b) for a, b in pairs) / sum(len(a | b) for a, b in pairs))
+    assert round(share * math.hypot(12, 15)) == d or d == 1
+    values, present = scores.boundary_iou()
+    assert present.tolist() == [True, True, True, False]
+    np.testing.assert_allclose(values[:3], ratios, atol=1e-12)
+    assert scores.results()["boundary_iou"] == pytest.approx(np.mean(ratios), abs=1e-12)
+
+
+def test_calibration_and_likelihood_pixel_by_pixel():
+    log_p, y = masks()
+    scores = SegmentationScores(K, bins=7, boundary=0)
+    scores.add(log_p[:2], y[:2])
+    scores.add(log_p[2:], y[2:])
+    bins: list[list[tuple[float, bool]]] = [[] for _ in range(7)]
+    total, right = 0.0, 0
+    for place in map(tuple, (y >= 0).nonzero().tolist()):
+        p = log_p[place].exp()
+        confidence, hit = float(p.max()), int(p.argmax()) == int(y[place])
+        bins[math.ceil(confidence * 7) - 1].append((confidence, hit))
+        total += float(log_p[place][y[place]])
+        right += hit
+    n = int((y >= 0).sum())
+    ece = sum(abs(sum(h for _, h in b) - sum(c for c, _ in b)) for b in bins) / n
+    found = scores.results()
+    assert found["ece"] == pytest.approx(ece, abs=1e-6)
+    assert found["log_likelihood"] == pytest.approx(total / n, abs=1e-6)
+    assert found["accuracy"] == pytest.approx(right / n, abs=1e-15)
+    assert "boundary_iou" not in found
+
+
+def test_the_least_that_can_be_scored():
+    scores = SegmentationScores(1, bins=1)
+    scores.add(torch.zeros(1, 2, 2, 1), torch.zeros(1, 2, 2, dtype=torch.int64))
+    assert scores.results() == {
+        "mean_iou": 1.0, "accuracy": 1.0, "log_likelihood": 0.0, "ece": 0.0, "pixels": 4.0, "boundary_iou": 1.0
+    }  # fmt: skip
+    for bad in ({"num_classes": 0}, {"num_classes": 2, "bins": 0}, {"num_classes": 2, "boundary": 1.0}):
+        with pytest.raises(DubitoError):
+            SegmentationScores(**bad)
+    with pytest.raises(DubitoError, match="no such sum"):
+        scores.sums("nothing")
+    with pytest.raises(DubitoError, match="do not fit"):
+        scores.add(torch.zeros(2, 1), torch.zeros(2, dtype=torch.int64))
+
+
+def test_scores_of_different_kinds_are_not_added():
+    for other in (SegmentationScores(2, bins=3), SegmentationScores(2, boundary=0.1)):
+        with pytest.raises(DubitoError, match="different kinds"):
+            SegmentationScores(2).merge(other)
