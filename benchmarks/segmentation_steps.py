@@ -1,0 +1,253 @@
+"""One run of `segmentation.py` as a captured step that is replayed, on a stream of its own.
+
+A step is that of `dubito.fit` with the same order, augmentation and optimiser. It is captured once per kind of
+model and replayed for every run of that kind: weights, moments, masks and temperature are set anew in place. A
+graph has fixed shapes, so the rows that get more nodes are the worst ones, so many at most; those beyond are counted
+(`missed`, the share of all rows that were left above the tolerance). Scores come from the model itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from segmentation_networks import model_of
+from torch import Tensor
+
+from dubito import optim
+from dubito._batches import Order
+from dubito._replay import captured
+from dubito.channels._core import IMPOSSIBLE
+from dubito.data import LabelledData
+from dubito.evaluate import _judging
+from dubito.integrals.quick import QuickClasses
+from dubito.segmentation.augment import scale_crop_flip
+from dubito.segmentation.losses import _likelihood
+from dubito.segmentation.scores import SegmentationScores
+from segmentation import RATES, read
+
+CROP, SCALES, BATCH = (160, 208), (0.75, 1.5), 16
+TOLERANCE = {"log_probs": 1e-4, "full": 2e-5}  # those of the library: of a probability, of a log-likelihood
+MORE = ((256, 8), (1024, 32))  # nodes of the further rules, and which share of all rows they take
+
+
+def fixed_link(mean: Tensor, scale: Tensor, tau: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+    """`expected_log_softmax` of rows ``(B, K)`` without a branch on values, and how many it leaves unfinished."""
+    log_p, error = QuickClasses.apply(mean, scale, tau, nodes)  # type: ignore[no-untyped-call]
+    for more, share in MORE:
+        worst = error.topk(max(1, len(error) // share)).indices
+        picked = (x.index_select(0, worst) for x in (mean, scale, tau))
+        better, closer = QuickClasses.apply(*picked, more)  # type: ignore[no-untyped-call]
+        log_p, error = log_p.index_copy(0, worst, better), error.index_copy(0, worst, closer)
+    missed = (~(error <= TOLERANCE["log_probs"])).sum()
+    usable = error.isfinite().unsqueeze(-1)
+    log_p = torch.where(usable, log_p, -math.log(log_p.shape[-1]))
+    return log_p - torch.logsumexp(log_p, -1, keepdim=True), missed
+
+
+class _Full(torch.autograd.Function):
+    """log p of the observed class at every pixel of the full size, by the kernel alone; and the rows it missed."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, scale: Tensor, tau: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        from dubito.integrals import triton_quadrature
+
+        found = triton_quadrature.nll(
+            mean.contiguous(), scale.contiguous(), tau, target, TOLERANCE["full"], ignore=-100
+        )
+        log_p, _, d_mean, d_scale, _, missed = found
+        ctx.save_for_backward(d_mean.nan_to_num(0.0, 0.0, 0.0), d_scale.nan_to_num(0.0, 0.0, 0.0))
+        ctx.mark_non_differentiable(missed)
+        return log_p.nan_to_num(0.0, 0.0, -100.0), missed
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        d_mean, d_scale = ctx.saved_tensors
+        return grad.unsqueeze(-1) * d_mean, grad.unsqueeze(-1) * d_scale, None, None
+
+
+def kind_of(job: dict[str, Any]) -> tuple[Any, ...]:
+    """What a captured step is made for: the network, the place of enlarging, and the nodes of the first rule."""
+    nodes = None if job["tau"] is None else 64 if job["tau"] >= 0.5 else 128
+    return job["network"], job["upsample"], nodes
+
+
+class Sets:
+    """The images and masks of the set, read once and kept on the device."""
+
+    def __init__(self, folder: Path, few: int | None, device: str) -> None:
+        self.folder, self.few, self.device = folder, few, device
+        self._made: dict[tuple[str, str, str], LabelledData] = {}
+
+    def __call__(self, split: str, job: dict[str, Any]) -> LabelledData:
+        """A split as a job reads it."""
+        where = (split, job["network"], job["labels"])
+        if where not in self._made:
+            self._made[where] = read(self.folder, split, job, self.few).to(self.device)
+        return self._made[where]
+
+
+class Lane:
+    """A captured step of one kind of model, and the run that it makes at the moment."""
+
+    def __init__(self, job: dict[str, Any], sets: Sets, steps: int, few: int | None) -> None:
+        self.sets, self.count, self.few, self.device = sets, steps, few, torch.device(sets.device)
+        self.kind, on_gpu = kind_of(job), sets.device == "cuda"
+        self.stream = torch.cuda.Stream() if on_gpu else None
+        self.half = on_gpu
+        data = sets("train", job)
+        self.batch = min(BATCH, len(data))
+        with self.place():
+            self.model = self.fresh(job).to(self.device)
+            if on_gpu:
+                self.model.backbone.to(memory_format=torch.channels_last)
+            options = {"fused": True, "capturable": True} if on_gpu else {}
+            rate = RATES[job["network"]]
+            self.opt = optim.adam(self.model.named_parameters(), lr=rate, weight_decay=1e-4, **options)
+            for group in self.opt.param_groups if on_gpu else ():
+                group["lr"] = torch.tensor(rate, device=self.device)
+            here = {"device": self.device}
+            self.images = data
+            self.masks = torch.zeros(data.labels.shape, dtype=torch.int8, **here)
+            self.places = torch.zeros(steps, self.batch, dtype=torch.int64, **here)
+            self.epochs = torch.zeros(steps, dtype=torch.int64, **here)
+            self.rates = torch.zeros(steps, **here)
+            self.seed, self.at = (torch.zeros(1, dtype=torch.int64, **here) for _ in range(2))
+            self.tau, self.loss = torch.ones(1, 1, **here), torch.zeros((), **here)
+            self.missed = torch.zeros((), dtype=torch.int64, **here)
+            self.set(job)
+        self.step = captured(self._step, self.stream)
+        for _ in range(4 if on_gpu else 0):  # the fourth call captures
+            with self.place():
+                self.step()
+
+    def place(self) -> Any:
+        """The lane's stream."""
+        return torch.cuda.stream(self.stream)
+
+    def fresh(self, job: dict[str, Any]) -> Any:
+        """The model of a job at its start."""
+        return model_of(job) if self.few is None else model_of(job, widths=(8, 16))
+
+    @torch.no_grad()
+    def set(self, job: dict[str, Any]) -> None:
+        """Begin another run of the same kind: nothing is left of the one before."""
+        assert kind_of(job) == self.kind
+        self.job, seed = job, job["seed"]
+        self.model.train()
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)  # dropout of foreign networks
+        start = self.fresh(job).state_dict()
+        for name, value in self.model.state_dict().items():
+            value.copy_(start[name])
+        for state in self.opt.state.values():
+            for value in state.values():
+                value.zero_()
+        order = Order(len(self.masks), self.batch, "stream", seed=seed)
+        steps = range(self.count)
+        self.places.copy_(torch.stack([order.positions(i) for i in steps]))
+        self.epochs.copy_(torch.tensor([order.epoch(i) for i in steps]))
+        rate = RATES[job["network"]]
+        self.rates.copy_(torch.tensor([rate * optim.polynomial(i, self.count) for i in steps]))
+        self.masks.copy_(self.sets("train", job).labels)
+        self.seed.fill_(seed)
+        self.tau.fill_(job["tau"] or 1.0)
+        for value in (self.at, self.loss, self.missed):
+            value.zero_()
+
+    def run(self) -> Iterator[None]:
+        """The steps of a run, one per item."""
+        for _ in range(self.count):
+            with self.place():
+                self.step()
+            yield
+
+    def _step(self) -> None:
+        places, epoch = (table.index_select(0, self.at).squeeze(0) for table in (self.places, self.epochs))
+        rate = self.rates.index_select(0, self.at).squeeze(0)
+        for group in self.opt.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].copy_(rate)
+            else:
+                group["lr"] = float(rate)
+        masks = self.masks.index_select(0, places).long()
+        keys = {"index": places, "seed": self.seed, "epoch": epoch}
+        x, y = scale_crop_flip(self.images.batch(places), masks=masks, **keys, crop=CROP, scales=SCALES)
+        assert y is not None
+        x = x.contiguous(memory_format=torch.channels_last if self.half else torch.contiguous_format)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half, cache_enabled=False):
+            features = self.model.features(x)
+        losses, missed = self._losses(features, y.contiguous())
+        loss = losses.sum() / (y >= 0).sum().clamp(min=1)
+        self.opt.zero_grad(set_to_none=True)
+        loss.backward()
+        self.opt.step()
+        self.loss.copy_(loss.detach())
+        self.missed += missed
+        self.at += 1
+
+    def _losses(self, features: Tensor, y: Tensor) -> tuple[Tensor, Tensor | int]:
+        """The loss of every pixel, 0 where it is void, as `segmentation.Pixels` has it."""
+        size, model = (y.shape[1], y.shape[2]), self.model
+        latent = model.latent_of(features, size)
+        missed: Tensor | int = 0
+        if latent.scale is None:
+            log_p = model.log_probs(latent)
+        elif model.upsample == "log_probs":
+            rows = latent.mean.flatten(0, -2), latent.scale.flatten(0, -2)
+            tau = self.tau.expand(len(rows[0]), 1).contiguous()
+            low, missed = fixed_link(*rows, tau, self.kind[2])
+            log_p = model._resize(low.view(latent.mean.shape).clamp(min=IMPOSSIBLE), size).log_softmax(-1)
+        elif self.half:
+            rows = latent.mean.flatten(0, -2), latent.scale.flatten(0, -2)
+            own, missed = _Full.apply(*rows, self.tau, y.flatten())  # type: ignore[no-untyped-call]
+            return -own.view(y.shape), missed.squeeze(0)
+        else:
+            return _likelihood(model, latent, y, torch.Generator()), 0
+        picked = log_p.gather(-1, y.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        return torch.where(y >= 0, -picked, 0.0), missed
+
+    @torch.no_grad()
+    def finish(self) -> dict[str, Any]:
+        """Scores on validation (observed labels, and clean ones where they differ) and test."""
+        job, found = self.job, {}
+        with self.place(), _judging(self.model):
+            loss, rows = float(self.loss), self.count * self.batch * math.prod(CROP)
+            if not math.isfinite(loss):
+                raise RuntimeError("the loss is not finite")
+            self.model.temperature = float(self.tau)
+            size = 120 if self.kind[1] == "log_probs" else 24  # images at a time
+            share = float(self.missed) / (rows if self.kind[1] != "log_probs" else rows / 16)
+            for split in ("val", "test"):
+                data = self.sets(split, job)
+                kinds = {split: data.labels}
+                if split == "val" and job["labels"] != "clean":
+                    kinds["val_clean"] = data.clean
+                scores = {
+                    name: SegmentationScores(self.model.num_classes, device=self.device) for name in kinds
+                }
+                for part in torch.arange(len(data), device=self.device).split(size):
+                    log_p = self.model(data.batch(part))
+                    for name, truth in kinds.items():
+                        scores[name].add(log_p, truth[part].long())
+                found |= {name: of.results() for name, of in scores.items()}
+                found[f"{split}_iou"] = [round(v, 6) for v in scores[split].class_iou()[0].tolist()]
+        return {**job, "steps": self.count, "loss": loss, "missed": share, **found}
+
+
+def warm() -> None:
+    """Compile the kernels that the lanes will use, into the cache on disk."""
+    device = "cuda"
+    mean = torch.randn(4096, 11, device=device, requires_grad=True)
+    scale, tau = (
+        torch.rand(4096, 11, device=device).add(0.1).requires_grad_(),
+        torch.ones(4096, 1, device=device),
+    )
+    for nodes in (64, 128):
+        fixed_link(mean, scale, tau, nodes)[0].square().mean().backward()
+    target = torch.randint(11, (4096,), device=device)
+    _Full.apply(mean, scale, tau[:1], target)[0].sum().backward()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
