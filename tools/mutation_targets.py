@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+# Files whose tests start processes or networks, or need what a CPU has not: too slow to try once per mutant.
+SLOW = (
+    "gpu",
+    "interpreted",
+    "standalone",
+    "command",
+    "processes",
+    "memory",
+    "page",
+    "sets",
+    "training",
+    "pictures",
+)
+
 
 def _in(folder: str, *names: str) -> tuple[str, ...]:
     return tuple(f"tests/{folder}/test_{name}.py" for name in names)
@@ -94,4 +111,17 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "segmentation.scores": _in("segmentation", "segmentation_scores"),
     "uncertainty": ("tests/test_uncertainty.py",),
 }
-TARGETS = {module: (*DEFAULTS, *tests) for module, tests in TARGETS.items()}
+
+
+def _beside(module: str) -> tuple[str, ...]:
+    """Every quick test file of the module's own package."""
+    package = module.rpartition(".")[0]
+    found = (
+        sorted((TESTS / package).glob("test_*.py")) if package else sorted(TESTS.glob(f"test_{module}*.py"))
+    )
+    return tuple(f"tests/{f.relative_to(TESTS)}" for f in found if not any(word in f.name for word in SLOW))
+
+
+TARGETS = {
+    module: tuple(dict.fromkeys((*DEFAULTS, *tests, *_beside(module)))) for module, tests in TARGETS.items()
+}

@@ -63,12 +63,13 @@ def side_by_side(
 
     def one() -> None:
         pid, status = os.wait()
-        name, since = running.pop(pid)
-        ended(name, os.waitstatus_to_exitcode(status), time.monotonic() - since)
+        if pid in running:
+            name, since = running.pop(pid)
+            ended(name, os.waitstatus_to_exitcode(status), time.monotonic() - since)
 
     for name, piece in work:
         running[fork(piece)] = (name, time.monotonic())
-        if len(running) >= jobs:
+        while len(running) >= jobs:
             one()
     while running:
         one()

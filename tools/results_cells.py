@@ -11,6 +11,7 @@ from typing import Any
 
 from dubito.errors import DubitoError
 from dubito.papers import PAPERS, items
+from dubito.papers import paper as paper_module
 from dubito.papers.claims._parts import FAILS, judge
 from dubito.papers.collect import Entry, Table, _facts, _test, label
 from dubito.papers.configs import Config, run_id
@@ -40,13 +41,31 @@ class Section:
     def title(self) -> str:
         """ "table1-mnist: synthetic noise, MNIST"."""
         data = f", on {self.data}" if self.data else ""
-        return f"{self.item.id}: {self.item.title}{data}"
+        earlier = ", an earlier reading" if self.earlier else ""
+        return f"{self.item.id}: {self.item.title}{data}{earlier}"
+
+    @property
+    def earlier(self) -> bool:
+        """Whether the runs differ from the protocol only where the paper is silent: we read it so before."""
+        return only_silent(self.paper, self.changes)
 
 
 def read_all(root: Path) -> dict[str, list[Result]]:
     """Every result line by paper, in the order of the papers; papers without any are left out."""
     found = {name: read(root / name) for name in PAPERS if (root / name).is_dir()}
     return {name: results for name, results in found.items() if results}
+
+
+def only_silent(paper: str, changes: Sequence[str]) -> bool:
+    """Whether all changes are of fields that the paper does not state (`SILENT` of its module)."""
+    silent = getattr(paper_module(paper), "SILENT", ())
+    return bool(changes) and all(change.split(" ")[0] in silent for change in changes)
+
+
+def current(paper: str, results: Sequence[Result]) -> list[Result]:
+    """Without runs of an earlier reading of what the paper leaves open."""
+    old = {r.id for s in sections(paper, results) if s.earlier for r in s.runs}
+    return [r for r in results if r.id not in old]
 
 
 def sections(paper: str, results: Sequence[Result]) -> list[Section]:

@@ -13,11 +13,12 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from results_cells import Section, read_all, sections
+from results_cells import Section, current, read_all, sections
 from results_coverage import coverage, coverage_lines
 from results_paper import paper_page
 from results_precision import precision_page
 from results_readme import BEGIN, END, readme_table
+from results_silent import silent_points
 from results_which import which_method, which_method_data, which_method_table
 
 from dubito.papers.results import Result, read
@@ -33,6 +34,7 @@ def pages(results: dict[str, list[Result]]) -> dict[Path, str]:
     found: dict[str, list[Section]] = {name: sections(name, runs) for name, runs in results.items()}
     made = {DOCS / f"{name}.md": paper_page(name, results[name], found[name]) for name in results}
     made[DOCS / "coverage.md"] = coverage(results, found)
+    results = {name: current(name, runs) for name, runs in results.items()}
     made[DOCS / "readme.md"] = readme_table(results)
     made[DOCS / "which-method.json"] = which_method_data(results)
     made[Path("docs/which-method.md")] = which_method(results)
@@ -58,6 +60,10 @@ def everything(root: Path) -> dict[Path, str]:
         made[DOCS / "precision.md"] = precision_page(
             read(root / "results/precision"), results["englesson2023"]
         )
+    silent = list(silent_points(root / "results/benchmarks/silent_points.jsonl"))
+    page = DOCS / "collier2020.md"
+    if silent and page in made:
+        made[page] += "\n" + "\n".join(silent) + "\n"
     home = root / "README.md"
     if home.is_file():
         text = home.read_text(encoding="utf-8")

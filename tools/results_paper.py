@@ -48,7 +48,7 @@ def paper_page(paper: str, results: Sequence[Result], found: Sequence[Section]) 
     ]
     if any(s.item.id == "table1-mnist" for s in found) and paper == "englesson2023":
         lines += ["", "![Accuracy against the rate of noise, ours and the paper's](table1-mnist.svg)"]
-    for section in found:
+    for section in sorted(found, key=lambda s: s.earlier):
         lines += ["", *_section(section, results)]
     lines += ["", *_orderings(paper, results)]
     return "\n".join(lines) + "\n"
@@ -60,18 +60,13 @@ def verdicts(found: Sequence[Section]) -> Counter[str]:
 
 
 def _totals(results: Sequence[Result], found: Sequence[Section]) -> Iterator[str]:
-    counts = verdicts(found)
-    judged = sum(count for name, count in counts.items() if name != "not judged")
-    agree = counts["agrees"] + counts["agrees, wide spread"]
     yield "## In short"
     yield ""
-    if judged:
-        wide = counts["agrees, wide spread"]
-        only = f", {wide} of them only because our spread is wide" if wide else ""
-        yield (
-            f"- {judged} cells are judged: {agree} agree ({100 * agree / judged:.0f} %){only}. "
-            f"Differ: {counts['differs']}; opposite: {counts['opposite']}; not judged: {counts['not judged']}."
-        )
+    yield from _counted([s for s in found if not s.earlier], "cells are judged")
+    yield from _counted(
+        [s for s in found if s.earlier],
+        "more, of runs with an earlier reading of what the paper leaves open, are kept and not counted above",
+    )
     hours = device_hours(results)
     yield f"- {len(results)} runs, {hours:.2f} GPU hours; runs side by side share the time that they took together."
     yield f"- Hardware: {', '.join(sorted({r.hardware for r in results if r.hardware})) or 'not recorded'}."
@@ -79,6 +74,18 @@ def _totals(results: Sequence[Result], found: Sequence[Section]) -> Iterator[str
     yield f"- Dates of the runs: {' to '.join(dict.fromkeys((dates[0], dates[-1]))) if dates else 'not recorded'}."
     commits = sorted({r.commit[:12] + (" (changed)" if r.dirty else "") for r in results if r.commit})
     yield f"- Commits: {', '.join(commits) or 'not recorded'}."
+
+
+def _counted(found: Sequence[Section], words: str) -> Iterator[str]:
+    counts = verdicts(found)
+    judged = sum(count for name, count in counts.items() if name != "not judged")
+    agree, wide = counts["agrees"] + counts["agrees, wide spread"], counts["agrees, wide spread"]
+    only = f", {wide} of them only because our spread is wide" if wide else ""
+    if judged:
+        yield (
+            f"- {judged} {words}: {agree} agree ({100 * agree / judged:.0f} %){only}. "
+            f"Differ: {counts['differs']}; opposite: {counts['opposite']}; not judged: {counts['not judged']}."
+        )
 
 
 def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
@@ -127,7 +134,9 @@ def _reduced(section: Section) -> Iterator[str]:
     if empty:
         yield f"- No results yet: {', '.join(row_words(section.item, row) for row in empty)}."
     changes = [*([f"size {table.size!r}"] if table.size != "paper" else []), *section.changes]
-    if changes:
+    if section.earlier:
+        yield f"- Read differently where the paper is silent, here and now: {'; '.join(changes)}."
+    elif changes:
         yield f"- Changed from the paper's protocol: {'; '.join(changes)}."
     else:
         yield "- Network, noise, optimiser, length of training and selection are the paper's."
