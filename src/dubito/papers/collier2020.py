@@ -26,6 +26,8 @@ DATA = ("cifar10", "mnist", "svhn")
 # Training samples of figures 1 and 6: the legend is in the picture only.
 SAMPLES = (1, 10, 100, 1000)
 
+# Fields on which the paper is silent; benchmarks/silent_points.py tries readings of them.
+SILENT = ("network_options", "init", "batch", "weight_decay", "noisy_validation")
 _COMMON: dict[str, Any] = {
     "network": "cnn9",
     # Silent: padding of the last block, kind of dropout, eps of the norm; as in the co-teaching network.

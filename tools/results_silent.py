@@ -1,0 +1,48 @@
+"""Readings of what Collier et al. leave open about their network, compared on noisy validation labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def silent_points(path: Path) -> Iterator[str]:
+    """A table of readings, best first, from the lines of benchmarks/silent_points.py; nothing without the file."""
+    if not path.is_file():
+        return
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for text in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(text)
+        rows.setdefault(row["reading"], []).append(row)
+    yield from ("## Points on which the paper is silent", "")
+    yield (
+        "One run of plain training for each reading, CIFAR-10, noise of table 6 "
+        "(`python benchmarks/silent_points.py`); compared by accuracy on noisy validation labels, never by test "
+        "labels. What is not named is as in the first reading: dropout by channel, last block unpadded, eps 1e-5, "
+        "batch 128, Glorot's start, bfloat16 backbone, seed 0. A run far behind the best at the same epoch was "
+        "stopped."
+    )
+    yield ""
+    yield "| reading | noisy validation accuracy | log-likelihood there | its epoch | epochs run | end |"
+    yield "|---|---:|---:|---:|---:|---|"
+    found = [_summary(name, seen) for name, seen in rows.items()]
+    for summary in sorted((s for s in found if s), key=lambda s: -float(s[1])):
+        yield f"| {' | '.join(summary)} |"
+
+
+def _summary(name: str, seen: list[dict[str, Any]]) -> tuple[str, ...]:
+    epochs = [r for r in seen if r["kind"] == "epoch"]
+    if not epochs:
+        return ()
+    best = max(epochs, key=lambda r: r["validation_accuracy"])
+    ends = [r["why"] for r in seen if r["kind"] == "end"]
+    return (
+        name,
+        f"{best['validation_accuracy']:.4f}",
+        f"{best['validation_log_likelihood']:.3f}",
+        str(best["epoch"]),
+        str(len(epochs)),
+        ends[0] if ends else "cut by time",
+    )
