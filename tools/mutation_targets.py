@@ -70,10 +70,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "crowd.intervals": _in("crowd", "intervals"),
     "crowd.quality": _in("crowd", "quality"),
     "crowd.vote": _in("crowd", "aggregate", "quality", "agreement"),
-    "integrals.binary": _in("integrals", "binary_and_variance"),
+    "integrals.binary": _in("integrals", "noise_and_panels", "binary_and_variance"),
     "integrals.variance": _in("integrals", "binary_and_variance"),
     "integrals.sampled": _in("integrals", "sampled", "integrals_border"),
-    "integrals.noise": _in("integrals", "sampled"),
+    "integrals.noise": _in("integrals", "noise_and_panels", "sampled"),
     "integrals.likelihood": (
         *_in("integrals", "places_of_nodes", "likelihood", "integrals_border"),
         *SOFTMAX,
@@ -81,7 +81,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.quadrature": _in(
         "integrals", "places_of_nodes", "likelihood", "all_classes", "integrals_border"
     ),
-    "integrals.all_classes": _in("integrals", "all_classes", "integrals_border"),
+    "integrals.all_classes": _in("integrals", "noise_and_panels", "all_classes", "integrals_border"),
     "integrals.factors": _in("integrals", "factors", "integrals_border"),
     "integrals.gumbel_normal": _in("integrals", "gumbel_normal_nodes", "gumbel_normal", "likelihood"),
     "integrals.draws": _in("integrals", "routes_to_kernels", "sampled"),
@@ -95,7 +95,9 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.grid": _in("integrals", "likelihood", "integrals_border"),
     "integrals.rapid": _in("integrals", "likelihood", "integrals_border"),
     "integrals.rows": _in("integrals", "likelihood", "quick", "all_classes"),
-    "integrals.sampling": _in("integrals", "sampled", "integrals_border", "routes_to_kernels"),
+    "integrals.sampling": _in(
+        "integrals", "noise_and_panels", "sampled", "integrals_border", "routes_to_kernels"
+    ),
     "integrals.scan": _in("integrals", "likelihood"),
     "integrals.search": _in("integrals", "places_of_nodes", "likelihood"),
     "integrals.table": _in("integrals", "gumbel_normal", "likelihood", "quick"),
