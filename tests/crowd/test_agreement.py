@@ -85,3 +85,26 @@ def test_kappa_edges():
     assert bool(torch.isnan(same.kappa).all())
     with pytest.raises(DubitoError):
         pairwise_kappa(CrowdLabels([0], ["a"], [1]), min_shared=0)
+
+
+def test_annotators_who_share_one_item_or_none():
+    crowd = CrowdLabels.from_dense([[0, 0, -1, -1], [1, -1, -1, -1], [1, 0, 1, -1], [-1, -1, -1, 1]])
+    found = annotator_agreement(crowd)
+    assert found[:3].tolist() == [(1 + 0.5) / 2, (1 + 0) / 2, 0.5]
+    assert math.isnan(float(found[3]))
+    two = annotator_agreement(CrowdLabels.from_dense([[0, 0], [-1, 1]]))
+    assert two.tolist() == [1.0, 1.0]
+
+
+def test_kappa_of_few_pairs():
+    """One shared item, equal labels throughout, labels of one annotator kept twice, and the order of the rows."""
+    crowd = CrowdLabels([3, 1, 1, 3, 2, 2], [0, 1, 0, 1, 2, 1], [0, 1, 1, 1, 0, 0], annotator_ids=3)
+    found = pairwise_kappa(crowd)
+    assert (found.first.tolist(), found.second.tolist()) == ([0, 1], [1, 2])
+    assert found.shared.tolist() == [2, 1]
+    assert float(found.kappa[0]) == pytest.approx(cohen_kappa_score([0, 1], [1, 1]))
+    assert math.isnan(float(found.kappa[1]))
+    twice = CrowdLabels([0, 0, 0], ["a", "a", "b"], [0, 1, 0], duplicates="keep")
+    assert pairwise_kappa(twice).shared.tolist() == [2]
+    assert len(pairwise_kappa(crowd, min_shared=3).kappa) == 0
+    assert len(pairwise_kappa(CrowdLabels([0], ["a"], [0])).kappa) == 0

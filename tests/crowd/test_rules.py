@@ -14,13 +14,14 @@ from dubito.crowd._rules import Full, OneCoin, Skill, _newton, matrices, rasch
 
 
 def some_counts(K: int, seed: int = 0) -> tuple[Layout, torch.Tensor]:
-    """Expected counts at random; annotator 3 gave no label, annotator 0 none to an item of the last class."""
+    """Expected counts at random; annotator 3 gave none, 1 hardly any, 0 none to the last class."""
     rng = np.random.default_rng(seed)
     item, who = np.repeat(np.arange(12), 3), np.tile([0, 1, 2], 12)
     crowd = CrowdLabels(item, who, rng.integers(K, size=36), classes=K, annotator_ids=4)
     layout = lay_out(crowd, dtype=torch.float64)
     counts = torch.from_numpy(rng.gamma(1.0, 3.0, size=(len(layout.key_label), K)))
     counts[layout.key_annotator == 0, -1] = 0.0
+    counts[layout.key_annotator == 1] *= 0.01
     return layout, counts
 
 

@@ -11,11 +11,15 @@ import torch
 
 from dubito.errors import DubitoError
 from dubito.noise import (
+    asymmetric,
     ceiling,
+    cifar10_annotators,
     corrupt,
+    hammer_spammers,
     input_dependent_annotators,
     missing_not_at_random,
     pair_flip,
+    pairwise_flippers,
     resample,
     simulate,
     simulate_from,
@@ -155,3 +159,44 @@ def test_a_ceiling_weighs_classes_by_their_shares():
     for bad in ([0.0] * 3, [math.inf, 1.0, 1.0], [1.0, -1.0, 1.0], [1.0, 1.0]):
         with pytest.raises(DubitoError):
             ceiling(T3, bad)
+
+
+def test_the_next_class_of_the_superclass():
+    T = asymmetric("cifar100-superclass", 0.25)
+    beavers = [4, 30, 55, 72, 95]  # beaver, dolphin, otter, seal, whale
+    for c, following in zip(beavers, [30, 55, 72, 95, 4]):
+        assert (float(T[c, c]), float(T[c, following])) == (0.75, 0.25)
+    assert float(asymmetric("cifar100", 0.25)[99, 0]) == 0.25
+
+
+def test_four_annotators_written_out():
+    """Airplane/ship, automobile/truck, bird/frog, cat/dog, deer/horse look alike."""
+    A = cifar10_annotators()
+    alike = {0: 8, 1: 9, 2: 6, 3: 5, 4: 7, 8: 0, 9: 1, 6: 2, 5: 3, 7: 4}
+    for c, j in np.ndindex(10, 10):
+        rest = [0.4 / 9, 0.4 * (alike[c] == j), 0.2 * ((c - j) % 10 in (1, 9)), float((c + 5) % 10 == j)]
+        wanted = [0.6, 0.6, 0.6, 0.0] if c == j else rest
+        assert A[:, c, j].tolist() == pytest.approx(wanted, abs=1e-15)
+
+
+def test_skills_are_clipped_and_jitter_is_a_deviation():
+    for make in (hammer_spammers, pairwise_flippers):
+        for skill in (0.0, 1.0):
+            A = make(200, 3, skill, seeded(), jitter=0.5)
+            p = A.diagonal(dim1=1, dim2=2)[:, 0]
+            assert float(A.min()) >= 0
+            assert float(A.max()) <= 1
+            assert 60 < int((p == skill).sum()) < 140
+        for bad in (-0.1, math.inf, math.nan):
+            with pytest.raises(DubitoError, match="jitter"):
+                make(2, 3, 0.5, seeded(), jitter=bad)
+        assert make(1, 2, 0.75, seeded(), jitter=0.0).tolist() == [[[0.75, 0.25], [0.25, 0.75]]]
+        spread = make(4000, 2, 0.5, seeded(), jitter=0.05)[:, 0, 0].std()
+        assert 0.047 < float(spread) < 0.053
+
+
+def test_guessing_rows_of_khetan():
+    A = hammer_spammers(900, 4, 0.0, seeded(), kind="khetan-classwise")
+    extra = A.diagonal(dim1=1, dim2=2) / A[:, torch.arange(4), (torch.arange(4) + 1) % 4] - 1
+    assert 0.1 <= float(extra.min()) < 0.1001
+    assert 0.1099 < float(extra.max()) < 0.11

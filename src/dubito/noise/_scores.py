@@ -26,7 +26,7 @@ def standardised(scores: Tensor) -> Tensor:
     """Mean 0 and deviation 1 over the items (axis 0); a constant column becomes 0."""
     centred = scores - scores.mean(0)
     deviation = centred.square().mean(0).sqrt()
-    return torch.where(deviation > 0, centred / deviation.clamp(min=1e-300), 0.0)
+    return centred / deviation.clamp(min=1e-300)
 
 
 def rising(scores: Tensor, mean: Tensor, strength: float) -> Tensor:
