@@ -2,7 +2,7 @@
 
 A step is that of `dubito.fit` with the same order, augmentation and optimiser. It is captured once per kind of
 model and replayed for every run of that kind: weights, moments, masks and temperature are set anew in place. A
-graph has fixed shapes, so the rows that get more nodes are the worst ones, so many at most; those beyond are counted
+graph has fixed shapes, so the rows that get more nodes are the worst ones, so many at most; others are counted
 (`missed`, the share of all rows that were left above the tolerance). Scores come from the model itself.
 """
 
