@@ -1,0 +1,76 @@
+"""Results pages where a paper is silent: runs of an earlier reading stand apart, readings have a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from dubito.papers import collier2020
+from dubito.papers.results import Result
+
+TOOLS = Path(__file__).resolve().parents[1] / "tools"
+pytestmark = pytest.mark.skipif(not (TOOLS / "results_silent.py").is_file(), reason="the tools are not here")
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    return importlib.import_module
+
+
+def page(tool, results: list[Result]) -> str:
+    found, pages = tool("results_cells").sections("collier2020", results), tool("results_paper")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "_orderings", lambda *_: ())  # not what is tested, and the slow part
+        return pages.paper_page("collier2020", results, found)
+
+
+def runs(**changes) -> list[Result]:
+    """Three seeds of plain training in table 6 on CIFAR-10, with clean accuracy .8."""
+    configs = collier2020.TABLES["table6"].make("paper", "cifar10", None)
+    made = [dataclasses.replace(c, **changes) for c in configs if c.method == "ce" and c.seed < 3]
+    names = ("test_accuracy", "noisy_test_accuracy", "noisy_test_log_likelihood", "validation_accuracy")
+    return [Result(c, dict.fromkeys(names, 0.8 - 0.001 * c.seed), 1.0, {}) for c in made]
+
+
+def test_runs_of_an_earlier_reading_are_shown_and_not_counted(tool):
+    text = page(tool, runs() + runs(batch=77))
+    assert "- 3 cells are judged: 1 agree" in text
+    assert "- 3 more, of runs with an earlier reading" in text
+    assert "Read differently where the paper is silent, here and now: batch 77 for" in text
+    assert text.index("\n## table6: increased class-dependent noise\n") < text.index(", an earlier reading\n")
+
+
+def test_a_change_of_what_the_paper_states_is_no_reading(tool):
+    text = page(tool, runs(lr=0.5, batch=77))
+    assert "earlier reading" not in text
+    assert "Changed from the paper's protocol: lr 0.5 for 0.001; batch 77 for" in text
+
+
+def test_summaries_are_of_the_present_reading(tool):
+    cells = tool("results_cells")
+    found = cells.current("collier2020", runs() + runs(init="he"))
+    assert {r.config.init for r in found} == {runs()[0].config.init}
+    assert len(found) == 3
+
+
+def test_readings_by_their_best_epoch(tool, tmp_path):
+    def line(reading, epoch, accuracy):
+        scores = {"validation_accuracy": accuracy, "validation_log_likelihood": -accuracy}
+        return {"kind": "epoch", "reading": reading, "epoch": epoch, **scores}
+
+    lines = [
+        line("a", 1, 0.3),
+        line("b", 1, 0.5),
+        line("a", 2, 0.4),
+        {"kind": "end", "reading": "b", "why": "x"},
+    ]
+    path = tmp_path / "lines.jsonl"
+    assert list(tool("results_silent").silent_points(path)) == []
+    path.write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
+    rows = [r for r in tool("results_silent").silent_points(path) if r.startswith(("| a", "| b"))]
+    assert rows == ["| b | 0.5000 | -0.500 | 1 | 1 | x |", "| a | 0.4000 | -0.400 | 2 | 2 | cut by time |"]
