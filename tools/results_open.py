@@ -22,9 +22,14 @@ def open_cells(section: Section) -> Iterator[str]:
     if not doubtful:
         return
     below = sum(1 for e in doubtful if (e.difference or 0.0) < 0)
+    cause = (
+        "What another reading of the silent points changes, the sections before show."
+        if section.earlier
+        else "No cause is established: they are left standing as open."
+    )
     yield (
         f"{len(doubtful)} cells lie more than 2 points from the paper, {below} of them below it; some agree "
-        "only because spreads over seeds are wide. No cause is established: they are left standing as open. Each "
+        f"only because spreads over seeds are wide. {cause} Each "
         "seed at the end of training, and in brackets its highest evaluated test accuracy with the epoch of it:"
     )
     yield ""
