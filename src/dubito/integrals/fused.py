@@ -32,15 +32,15 @@ def quadrature(
 ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor | None]:
     """log p, error, and gradients in mean, scale and temperature; and which rows need more, None if none does."""
     from . import triton_quadrature
+    from .triton_mean import mean_of
 
-    *found, count = triton_quadrature.nll(
-        mean.contiguous(), scale.contiguous(), one_or_all(temperature), target.contiguous(), tol
-    )
-    log_p, error, d_mean, d_scale, d_tau = found
-    hard = (
-        missed(log_p, error, tol) if int(count) > 0 else None
-    )  # the only time that the device is waited for
-    return (log_p, error, d_mean, d_scale, d_tau), hard
+    target = target.contiguous()
+    found = triton_quadrature.nll(mean.contiguous(), scale.contiguous(), one_or_all(temperature), target, tol)
+    log_p, error = found[:2]
+    _, facts = mean_of(log_p, target, -1, error, tol, triton_quadrature.ALLOWED)
+    # the only time that the device is waited for
+    hard = missed(log_p, error, tol) if facts.tolist()[1] > 0 else None
+    return found, hard
 
 
 def missed(log_p: Tensor, error: Tensor, tol: float) -> Tensor:

@@ -50,25 +50,30 @@ class _Mean(torch.autograd.Function):
 
         mean, scale, target = mean.contiguous(), scale.contiguous(), target.contiguous()
         if bank is not None:
-            log_p, d_mean, d_scale, _ = triton_qmc.nll(mean, scale, tau, target, bank, ignore=ignore)
-            loss, share = mean_of(log_p, target, ignore)
+            log_p, d_mean, d_scale, _ = triton_qmc.nll(
+                mean, scale, tau, target, bank, ignore=ignore, heat=False
+            )
+            loss, facts = mean_of(log_p, target, ignore)
         else:
-            *found, missed = triton_quadrature.nll(mean, scale, tau, target, tol, ignore=ignore)
-            log_p, _, d_mean, d_scale, _ = found
-            loss, share = mean_of(log_p, target, ignore)
-            if int(missed) > 0:  # the only time that the device is waited for
+            log_p, error, d_mean, d_scale, _ = triton_quadrature.nll(
+                mean, scale, tau, target, tol, ignore=ignore, heat=False
+            )
+            loss, facts = mean_of(log_p, target, ignore, error, tol, triton_quadrature.ALLOWED)
+            if facts.tolist()[1] > 0:  # the only time that the device is waited for
+                found = (log_p, error, d_mean, d_scale, error.unsqueeze(-1).clone())
                 finish_hard(found, mean, scale, tau.expand(len(mean), 1), target, tol)
-                loss, share = mean_of(log_p, target, ignore)
-        ctx.save_for_backward(d_mean, d_scale, share)
+                loss, facts = mean_of(log_p, target, ignore)
+        ctx.save_for_backward(d_mean, d_scale, facts)
         return loss
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        d_mean, d_scale, share = ctx.saved_tensors
-        factor = grad * share
-        for_mean, for_scale = ctx.needs_input_grad[:2]
-        return d_mean * factor if for_mean else None, d_scale * factor if for_scale else None, *([None] * 5)
+        from .triton_mean import scaled
+
+        d_mean, d_scale, facts = ctx.saved_tensors
+        for_mean, for_scale = scaled(d_mean, d_scale, grad, facts)
+        return for_mean, for_scale, None, None, None, None, None
 
 
 def mean_loss(

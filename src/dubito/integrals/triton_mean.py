@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""Minus the mean of log p over the rows that are not ignored, by one program. Imported only where Triton is."""
+"""The mean of log p, how many rows missed, and gradients times a number. Imported only where Triton is."""
 
 from __future__ import annotations
 
@@ -8,24 +8,74 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .triton_launch import Launcher
 
-@triton.jit
-def _kernel(log_p_ptr, target_ptr, loss_ptr, share_ptr, rows, ignore, BLOCK: tl.constexpr):
+_BLOCK = 4096
+_PART = 1024
+
+
+@triton.jit(do_not_specialize=["rows", "ignore"])
+def _mean(
+    log_p_ptr, error_ptr, target_ptr, loss_ptr, facts_ptr, rows, tol, allowed, ignore,
+    JUDGED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     total = tl.zeros([BLOCK], tl.float32)
     count = tl.zeros([BLOCK], tl.int32)
+    missed = tl.zeros([BLOCK], tl.int32)
     for start in range(0, rows, BLOCK):
         at = start + tl.arange(0, BLOCK)
         keep = at < rows
-        total += tl.load(log_p_ptr + at, mask=keep, other=0.0)
+        log_p = tl.load(log_p_ptr + at, mask=keep, other=0.0)
         label = tl.load(target_ptr + at, mask=keep, other=0)
+        total += log_p
         count += (keep & (label != ignore)).to(tl.int32)
+        if JUDGED:
+            good = tl.load(error_ptr + at, mask=keep, other=0.0) <= tol + allowed * tl.abs(log_p)
+            missed += tl.where(good, 0, 1)  # a NaN is not good
     number = tl.maximum(tl.sum(count), 1).to(tl.float32)
     tl.store(loss_ptr, -tl.sum(total) / number)
-    tl.store(share_ptr, -1.0 / number)
+    tl.store(facts_ptr, -1.0 / number)
+    tl.store(facts_ptr + 1, tl.sum(missed).to(tl.float32))
 
 
-def mean_of(log_p: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor]:
-    """The loss and its derivative in each log p, both scalars. Ignored rows have log p = 0."""
-    loss, share = (torch.empty((), dtype=torch.float32, device=log_p.device) for _ in range(2))
-    _kernel[(1,)](log_p, target, loss, share, len(log_p), ignore, BLOCK=4096, num_warps=16)
-    return loss, share
+@triton.jit(do_not_specialize=["count"])
+def _scaled(
+    d_mean_ptr, d_scale_ptr, grad_ptr, facts_ptr, to_mean_ptr, to_scale_ptr, count, PART: tl.constexpr
+):
+    factor = tl.load(grad_ptr).to(tl.float32) * tl.load(facts_ptr)
+    at = tl.program_id(0).to(tl.int64) * PART + tl.arange(0, PART)
+    keep = at < count
+    tl.store(to_mean_ptr + at, tl.load(d_mean_ptr + at, mask=keep).to(tl.float32) * factor, mask=keep)
+    tl.store(to_scale_ptr + at, tl.load(d_scale_ptr + at, mask=keep).to(tl.float32) * factor, mask=keep)
+
+
+_run_mean, _run_scaled = Launcher(_mean), Launcher(_scaled)
+
+
+def mean_of(
+    log_p: Tensor,
+    target: Tensor,
+    ignore: int,
+    error: Tensor | None = None,
+    tol: float = 0.0,
+    allowed: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """The loss, a scalar; and (2,) its derivative in each log p, and how many rows miss the tolerance.
+
+    Ignored rows have log p = 0. Without errors no row misses.
+    """
+    loss = torch.empty((), dtype=torch.float32, device=log_p.device)
+    facts = torch.empty(2, dtype=torch.float32, device=log_p.device)
+    judged = error is not None
+    given = (log_p, log_p if error is None else error, target)
+    _run_mean(1, given, (loss, facts, len(log_p), tol, allowed, ignore), (judged, _BLOCK), 16)
+    return loss, facts
+
+
+def scaled(d_mean: Tensor, d_scale: Tensor, grad: Tensor, facts: Tensor) -> tuple[Tensor, Tensor]:
+    """Both gradients times `grad` and the first of the facts."""
+    to_mean, to_scale, count = torch.empty_like(d_mean), torch.empty_like(d_scale), d_mean.numel()
+    _run_scaled(
+        triton.cdiv(count, _PART), (d_mean, d_scale, grad, facts), (to_mean, to_scale, count), (_PART,), 4
+    )
+    return to_mean, to_scale

@@ -14,6 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from . import triton_few
+from .triton_launch import Launcher
+
 MOST_CLASSES = 8192
 # Exponentials are taken to base 2. 1 / tau at tau = 0 is a very large number: what is not the maximum vanishes.
 _SHARP = tl.constexpr(1e30)
@@ -44,9 +47,9 @@ def _unnormalised(mean, scale, noise, inverse):
     return below, tl.exp2(below), top
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "classes", "samples", "tau_stride", "ignore"])
 def _nll_kernel(
-    mean_ptr, scale_ptr, tau_ptr, target_ptr, bank_ptr, log_p_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr,
+    mean_ptr, scale_ptr, target_ptr, tau_ptr, bank_ptr, log_p_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr,
     rows, classes, samples, tau_stride, ignore,
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
@@ -99,7 +102,7 @@ def _nll_kernel(
     tl.store(d_tau_ptr + row, -g_tau * _LOG_2 * slope, mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "classes", "samples", "tau_stride"])
 def _forward_kernel(
     mean_ptr, scale_ptr, tau_ptr, bank_ptr, log_p_ptr, rows, classes, samples, tau_stride,
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr,
@@ -121,9 +124,9 @@ def _forward_kernel(
     tl.store(log_p_ptr + at, log_p * _LOG_2, mask=keep)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "classes", "samples", "tau_stride"])
 def _backward_kernel(
-    mean_ptr, scale_ptr, tau_ptr, bank_ptr, log_p_ptr, grad_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr,
+    mean_ptr, scale_ptr, tau_ptr, grad_ptr, bank_ptr, log_p_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr,
     rows, classes, samples, tau_stride,
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
@@ -151,17 +154,23 @@ def _backward_kernel(
     tl.store(d_tau_ptr + row, -g_tau * _LOG_2 * slope, mask=row < rows)
 
 
-def _launch(classes: int) -> dict[str, int]:
-    """Tile shapes: up to 32 classes a thread owns a row; beyond that the threads of a program share one row."""
+_run_nll, _run_forward, _run_backward = (
+    Launcher(_nll_kernel),
+    Launcher(_forward_kernel),
+    Launcher(_backward_kernel),
+)
+
+
+def _launch(classes: int) -> tuple[tuple[int, int], int]:
+    """Tile shape and warps: up to 32 classes several rows, beyond that the threads of a program share one row."""
     block_k = max(2, triton.next_power_of_2(classes))
     if block_k <= 32:
-        return {"BLOCK_K": block_k, "BLOCK_R": 64, "num_warps": 2}
-    warps = 1 if block_k <= 128 else 4 if block_k <= 2048 else 8
-    return {"BLOCK_K": block_k, "BLOCK_R": 1, "num_warps": warps}
+        return (block_k, 64), 2
+    return (block_k, 1), 1 if block_k <= 128 else 4 if block_k <= 2048 else 8
 
 
-def _grid(rows: int, options: dict[str, int]) -> tuple[int]:
-    return (triton.cdiv(rows, options["BLOCK_R"]),)
+def _stride(temperature: Tensor) -> int:
+    return 1 if temperature.numel() > 1 else 0
 
 
 def nll(
@@ -170,24 +179,32 @@ def nll(
     temperature: Tensor,
     target: Tensor,
     bank: Tensor,
-    tile: dict[str, int] | None = None,
+    tile: tuple[tuple[int, int], int] | None = None,
     ignore: int = -1,
+    heat: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """log p of the target (B,) and its gradients in mean, scale (B, K) and temperature (B, 1).
 
     The gradients in mean and scale have the type of these, all else is float32. mean and scale (B, K) contiguous,
     float32 or bfloat16; temperature (B, 1) or one number; bank (S, K) float32.
-    `tile` overrides the shape of the tiles; rows with the label `ignore` get zeros.
+    `tile` overrides the shape of the tiles; rows with the label `ignore` get zeros; without `heat` the gradient in
+    the temperature is left out.
     """
     rows, classes = mean.shape
     log_p = torch.empty(rows, dtype=torch.float32, device=mean.device)
     d_mean, d_scale = torch.empty_like(mean), torch.empty_like(scale)
-    d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device)
-    options = tile or _launch(classes)
-    _nll_kernel[_grid(rows, options)](
-        mean, scale, temperature, target, bank, log_p, d_mean, d_scale, d_tau,
-        rows, classes, bank.shape[0], 1 if temperature.numel() > 1 else 0, ignore, **options,
-    )  # fmt: skip
+    few = classes <= triton_few.MOST_CLASSES and tile is None
+    need = heat or not few
+    d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device) if need else log_p
+    given, found = (mean, scale, target, temperature), (bank, log_p, d_mean, d_scale, d_tau)
+    if few:
+        numbers, warps = triton_few.ROWS, triton_few.WARPS
+        rest = (*found, rows, bank.shape[0], _stride(temperature), ignore)
+        triton_few.nll(triton.cdiv(rows, numbers), given, rest, (classes, numbers, heat), warps)
+    else:
+        shape, warps = tile or _launch(classes)
+        rest = (*found, rows, classes, bank.shape[0], _stride(temperature), ignore)
+        _run_nll(triton.cdiv(rows, shape[1]), given, rest, shape, warps)
     return log_p, d_mean, d_scale, d_tau
 
 
@@ -195,11 +212,15 @@ def forward(mean: Tensor, scale: Tensor, temperature: Tensor, bank: Tensor) -> T
     """log of the average softmax, (B, K) in float32. Arguments as for `nll`."""
     rows, classes = mean.shape
     log_p = torch.empty(rows, classes, dtype=torch.float32, device=mean.device)
-    options = _launch(classes)
-    _forward_kernel[_grid(rows, options)](
-        mean, scale, temperature, bank, log_p,
-        rows, classes, bank.shape[0], 1 if temperature.numel() > 1 else 0, **options,
-    )  # fmt: skip
+    given = (mean, scale, temperature)
+    if classes <= triton_few.MOST_CLASSES:
+        numbers, warps = triton_few.ROWS, triton_few.WARPS
+        rest = (bank, log_p, rows, bank.shape[0], _stride(temperature))
+        triton_few.forward(triton.cdiv(rows, numbers), given, rest, (classes, numbers), warps)
+    else:
+        shape, warps = _launch(classes)
+        more = (bank, log_p, rows, classes, bank.shape[0], _stride(temperature))
+        _run_forward(triton.cdiv(rows, shape[1]), given, more, shape, warps)
     return log_p
 
 
@@ -210,9 +231,14 @@ def backward(
     rows, classes = mean.shape
     d_mean, d_scale = torch.empty_like(mean), torch.empty_like(scale)
     d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device)
-    options = _launch(classes)
-    _backward_kernel[_grid(rows, options)](
-        mean, scale, temperature, bank, log_p, grad.contiguous(), d_mean, d_scale, d_tau,
-        rows, classes, bank.shape[0], 1 if temperature.numel() > 1 else 0, **options,
-    )  # fmt: skip
+    given = (mean, scale, temperature, grad.contiguous())
+    found = (bank, log_p, d_mean, d_scale, d_tau)
+    if classes <= triton_few.MOST_CLASSES:
+        numbers, warps = triton_few.ROWS, triton_few.WARPS
+        rest = (*found, rows, bank.shape[0], _stride(temperature))
+        triton_few.backward(triton.cdiv(rows, numbers), given, rest, (classes, numbers), warps)
+    else:
+        shape, warps = _launch(classes)
+        more = (*found, rows, classes, bank.shape[0], _stride(temperature))
+        _run_backward(triton.cdiv(rows, shape[1]), given, more, shape, warps)
     return d_mean, d_scale, d_tau

@@ -1,13 +1,14 @@
+# ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""The likelihood of one class by quadrature in a single kernel: one program per row, nodes along the lanes.
+"""The likelihood of one class by quadrature in a single kernel: one warp per row, nodes along the lanes.
 
 The same mathematics as `search` and `likelihood`, arranged for a GPU. Some points over a safe range show where
 the log-concave integrand lives; 32 nodes over that part give value, gradients and error.
-Neighbouring lanes read neighbouring cells of the table. Rows that miss are done again with 64 and with 512 nodes by
-further launches, in which the others end at once; what misses again (scales of very different size) is left to the
-thorough rule. Classes come in chunks, and with more than one chunk they
-are computed twice: once for the weights of the nodes, once for the gradients, so that memory is O(rows x
-classes). Imported only where Triton is.
+What depends on a class alone is found for 32 classes at once, one per lane, and handed round; then one class after
+the other is looked up at all nodes, twice: for the weights of the nodes, and for the gradients. So sums over all
+classes stay inside a lane, and memory is O(rows x classes). Rows that miss are done again with 64 and 512 nodes by
+further launches, in which the others are passed over; what misses again (scales of very different size) is left to
+the thorough rule. Imported only where Triton is.
 """
 
 from __future__ import annotations
@@ -18,43 +19,24 @@ import triton.language as tl
 from torch import Tensor
 
 from . import table as _table
-from .triton_range import support, support_of_chunk
-from .triton_table import ROOT_C, X_MAX, class_columns, look_up, place_angle, tables
+from .triton_launch import Launcher
+from .triton_range import TURNS, WIDE, support
+from .triton_table import ROOT_C, X_MAX, columns, look_up, pick, place_angle, tables
 
 _FAR = tl.constexpr(_table.FAR)
 _ROUNDING = tl.constexpr(2.5e-7)  # of 14 + |log p|: what table and float32 leave
-_MOST = 1 << 12  # classes x nodes of a tile
 ALLOWED = 3e-7  # beyond the tolerance, relative to log p
 _DEEP = tl.constexpr(-120.0)  # of the sum of log F: below it a term may lie outside the table
 _EDGE = tl.constexpr(5e-6)  # of a weight: the range must not end before the integrand does
 _CHANGE, _NOTHING, _SHARE = tl.constexpr(3e-3), tl.constexpr(1e-7), tl.constexpr(1e-4)
+# Halving the step tells the error only where every class is smooth on the scale of a step: in widths of the class.
+_COARSE, _REACH = tl.constexpr(1.6), tl.constexpr(5.0)
+_ROWS = tl.constexpr(8)  # rows that a program of the second and third launch goes through
 
 
 @triton.jit
-def _values(
-    mean_ptr, scale_ptr, angle_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K: tl.constexpr
-):
-    """A chunk of classes at all nodes: some columns of `class_columns`, then x, M and its derivatives."""
-    k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
-        mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K
-    )
-    x = (t - mean) * (1 / width)
-    m, m_x, m_v = look_up(table_ptr, x, base, offset)
-    return k, keep, width, cos, sin, turn, x, m, m_x, m_v
-
-
-@triton.jit
-def _over_classes(k, keep, width, m, m_x, target):
-    """Sums over a chunk, (1, nodes): log F, and its derivative in t for the rivals."""
-    log_f = tl.where(keep, -tl.exp(m), 0.0)
-    slope = tl.where(k == target, 0.0, log_f * m_x * (1 / width))
-    return tl.sum(log_f, 0, keep_dims=True), tl.sum(slope, 0, keep_dims=True)
-
-
-@triton.jit
-def _target(table_ptr, angle_ptr, scale, gumbel, width, x):
-    """At x (1, nodes): the target's log-slope, its M where the table gives it, and (dM/d alpha) / (dM/dx)."""
-    base, offset, turn = place_angle(angle_ptr, scale, gumbel)
+def _target(table_ptr, scale, gumbel, width, x, base, offset, turn):
+    """At x (nodes,): the target's log-slope, its M where the table gives it, and (dM/d alpha) / (dM/dx)."""
     m, m_x, m_v = look_up(table_ptr, x, base, offset)
     cos, sin = scale / width, gumbel / width
     # The Gumbel's tail is exactly exponential far to the right.
@@ -67,109 +49,87 @@ def _target(table_ptr, angle_ptr, scale, gumbel, width, x):
 
 
 @triton.jit
-def _all(values):
-    return tl.sum(tl.sum(values, 1), 0)
-
-
-@triton.jit
 def _earlier(weight, node, half):
     """What the halving before the last one changed, to the fifth power."""
-    even = _all(tl.where(node % 4 == 0, weight, 0.0))
-    odd = _all(tl.where(node % 4 == 1, weight, 0.0))
+    even = tl.sum(tl.where(node % 4 == 0, weight, 0.0))
+    odd = tl.sum(tl.where(node % 4 == 1, weight, 0.0))
     change = tl.maximum(tl.abs(tl.log(2 * even / half)), tl.abs(tl.log(2 * odd / (1 - half))))
     return change * change * change * change * change
 
 
 @triton.jit
-def _own(weight, rate, own_width, own_x, ratio):
-    """The target's three sums, by integration by parts."""
-    balance = -weight * rate * own_width
-    return _all(balance), _all(balance * own_x), _all(balance * ratio)
+def _sums(table_ptr, mean, inverse, base, offset, first, count, target, t):
+    """Over the classes of a chunk, (nodes,): log F, and its derivative in t for the rivals."""
+    index = tl.zeros(t.shape, tl.int32)
+    log_f = tl.zeros(t.shape, tl.float32)
+    rate = tl.zeros(t.shape, tl.float32)
+    for start in range(0, count, TURNS):
+        for turn in tl.static_range(TURNS):
+            j = index + (start + turn)
+            per = pick(inverse, j)
+            m, m_x, m_v = look_up(table_ptr, (t - pick(mean, j)) * per, pick(base, j), pick(offset, j))
+            part = tl.exp(m)
+            log_f -= part
+            rate -= tl.where(first + start + turn == target, 0.0, part * m_x * per)
+    return log_f, rate
 
 
 @triton.jit
-def _averages(in_x, in_v, x, weight, mine, turn, own_a, own_b, own_c):
-    """Averages over the nodes, (BLOCK_K, 1), of the derivatives in x, x times that, and the angle."""
-    a = tl.sum(in_x * weight, 1, keep_dims=True)
-    b = tl.sum(in_x * x * weight, 1, keep_dims=True)
-    c = tl.sum(in_v * weight, 1, keep_dims=True)
-    return tl.where(mine, own_a, a), tl.where(mine, own_b, b), tl.where(mine, own_c, c * turn)
-
-
-@triton.jit
-def _largest(values, keep):
-    return tl.max(tl.where(keep, tl.abs(values), 0.0))
-
-
-@triton.jit
-def _gradients(
-    d_mean_ptr, d_scale_ptr, row, classes, k, keep, width, cos, sin, turn, x, m, m_x, m_v, target, counts,
-    weight, coarse, own_a, own_b, own_c, own_a2, own_b2, own_c2,
+def _averages(
+    table_ptr, mean, inverse, base, offset, cos, sin_turn, cos_turn, sin, first, count, target, t, weight, coarse
 ):  # fmt: skip
-    """Store the gradients of a chunk; return its part of the temperature's (twice), and what checks them."""
-    log_f = tl.where(keep, -tl.exp(m), 0.0)
-    mine = k == target
-    in_x = log_f * m_x
-    in_v = log_f * m_v
-    a, b, c = _averages(in_x, in_v, x, weight, mine, turn, own_a, own_b, own_c)
-    a2, b2, c2 = _averages(in_x, in_v, x, coarse, mine, turn, own_a2, own_b2, own_c2)
-    d_mean = -a / width
-    d_scale = -(cos * b + sin * c) / width
-    at = row.to(tl.int64) * classes + k
-    tl.store(d_mean_ptr + at, tl.where(counts, d_mean, 0.0), mask=keep)
-    tl.store(d_scale_ptr + at, tl.where(counts, d_scale, 0.0), mask=keep)
-    d_tau = tl.sum(tl.where(keep, (cos * c - sin * b) / width, 0.0))
-    d_tau_2 = tl.sum(tl.where(keep, (cos * c2 - sin * b2) / width, 0.0))
-    moved_mean = _largest((a2 - a) / width, keep)
-    moved_scale = _largest((cos * (b2 - b) + sin * (c2 - c)) / width, keep)
-    return (
-        d_tau,
-        d_tau_2,
-        _largest(d_mean, keep),
-        _largest(d_scale, keep),
-        moved_mean,
-        moved_scale,
-        _largest(width, keep),
-    )
+    """For the classes of a chunk, one per lane: averages of what mean and scale change, with both weights.
 
-
-@triton.jit
-def _kernel(
-    mean_ptr, scale_ptr, tau_ptr, target_ptr, angle_ptr, table_ptr,
-    log_p_ptr, error_ptr, missed_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr, classes, tau_stride, tol,
-    allowed, ignore,
-    BLOCK_K: tl.constexpr, POINTS: tl.constexpr, NODES: tl.constexpr, ONE: tl.constexpr,
-    AGAIN: tl.constexpr, LAST: tl.constexpr,
-):  # fmt: skip
-    """One row. ONE says that all classes fit into one chunk, whose values are then kept for the gradients.
-
-    AGAIN: only rows whose error is above the tolerance. LAST: those that stay above it are counted.
+    These in units of the class's width; also (nodes,) the sum over rivals of what the temperature changes.
     """
-    row = tl.program_id(0)
-    if AGAIN:  # noqa: SIM102
-        if tl.load(error_ptr + row) <= tol + allowed * tl.abs(tl.load(log_p_ptr + row)):
-            return
+    index = tl.zeros(t.shape, tl.int32)
+    lane = tl.arange(0, WIDE)
+    a = tl.zeros([WIDE], tl.float32)
+    a2 = tl.zeros([WIDE], tl.float32)
+    y = tl.zeros([WIDE], tl.float32)
+    y2 = tl.zeros([WIDE], tl.float32)
+    heat = tl.zeros(t.shape, tl.float32)
+    for start in range(0, count, TURNS):
+        for turn in tl.static_range(TURNS):
+            j = index + (start + turn)
+            per = pick(inverse, j)
+            x = (t - pick(mean, j)) * per
+            m, m_x, m_v = look_up(table_ptr, x, pick(base, j), pick(offset, j))
+            log_f = -tl.exp(m)
+            in_x = log_f * m_x
+            in_v = log_f * m_v
+            in_scale = pick(cos, j) * x * in_x + pick(sin_turn, j) * in_v
+            in_heat = pick(cos_turn, j) * in_v - pick(sin, j) * x * in_x
+            heat += tl.where(first + start + turn == target, 0.0, in_heat * per)
+            mine = lane == start + turn
+            a = tl.where(mine, tl.sum(in_x * weight), a)
+            a2 = tl.where(mine, tl.sum(in_x * coarse), a2)
+            y = tl.where(mine, tl.sum(in_scale * weight), y)
+            y2 = tl.where(mine, tl.sum(in_scale * coarse), y2)
+    return a, a2, y, y2, heat
+
+
+@triton.jit
+def _row(
+    mean_ptr, scale_ptr, target_ptr, tau_ptr, angle_ptr, table_ptr,
+    log_p_ptr, error_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr, row, classes, tau_stride, ignore, heated,
+    POINTS: tl.constexpr, NODES: tl.constexpr,
+):  # fmt: skip
+    """One row. `heated`: whether the temperature's gradient is wanted."""
     target = tl.load(target_ptr + row)
     counts = target != ignore
-    target = tl.where(counts, target, 0)
+    target = tl.where(counts, target, 0).to(tl.int32)
     gumbel = ROOT_C * tl.load(tau_ptr + row * tau_stride).to(tl.float32)
     own_at = row.to(tl.int64) * classes + target
     shift = tl.load(mean_ptr + own_at).to(tl.float32)
     own_scale = tl.load(scale_ptr + own_at).to(tl.float32)
     own_width = tl.sqrt(own_scale * own_scale + gumbel * gumbel)
-    if ONE:
-        k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
-            mean_ptr, scale_ptr, angle_ptr, row, 0, classes, shift, gumbel, BLOCK_K
-        )
-        low, high, mode = support_of_chunk(
-            table_ptr, k, keep, mean, width, base, offset, target, own_width, POINTS
-        )
-    else:
-        low, high, mode = support(
-            mean_ptr, scale_ptr, angle_ptr, table_ptr, row, target, classes, shift, gumbel, own_width, BLOCK_K,
-            POINTS,
-        )  # fmt: skip
-    node = tl.arange(0, NODES)[None, :]
+    own_base, own_offset, own_turn = place_angle(angle_ptr, own_scale, gumbel)
+    low, high, mode = support(
+        mean_ptr, scale_ptr, angle_ptr, table_ptr, row, classes, shift, gumbel, own_width, own_base, own_offset,
+        POINTS,
+    )  # fmt: skip
+    node = tl.arange(0, NODES)
     # A parabola t(s) brings the mode near the middle of the nodes: a long tail on one side needs few of them.
     step = (high - low) / (NODES - 1)
     even = tl.minimum(tl.maximum(4 * (mode - low) / (high - low) - 1, 0.35), 1.65)
@@ -179,29 +139,35 @@ def _kernel(
     own_x = t / own_width
 
     # Value: the integrand at all nodes.
-    log_slope, own_m, ratio = _target(table_ptr, angle_ptr, own_scale, gumbel, own_width, own_x)
-    if ONE:
-        x = (t - mean) * (1 / width)
-        m, m_x, m_v = look_up(table_ptr, x, base, offset)
-        log_f, rate = _over_classes(k, keep, width, m, m_x, target)
-    else:
-        log_f = tl.zeros([1, NODES], tl.float32)
-        rate = tl.zeros([1, NODES], tl.float32)
-        for start in range(0, classes, BLOCK_K):
-            k, keep, width, cos, sin, turn, x, m, m_x, m_v = _values(
-                mean_ptr, scale_ptr, angle_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K
-            )
-            more, more_rate = _over_classes(k, keep, width, m, m_x, target)
-            log_f += more
-            rate += more_rate
+    log_slope, own_m, ratio = _target(
+        table_ptr, own_scale, gumbel, own_width, own_x, own_base, own_offset, own_turn
+    )
+    log_f = tl.zeros([NODES], tl.float32)
+    rate = tl.zeros([NODES], tl.float32)
+    jump = 0
+    for start in range(0, classes, WIDE):
+        k, keep, mean, scale, inverse, base, offset, turn = columns(
+            mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, WIDE
+        )
+        more, more_rate = _sums(
+            table_ptr, mean, inverse, base, offset, start, tl.minimum(classes - start, WIDE), target, t
+        )
+        log_f += more
+        rate += more_rate
+        # A class that rises within the range, in less than a step.
+        place = tl.minimum(tl.maximum((mean - low) / (high - low), 0.0), 1.0)
+        local = step * (even + 2 * (1 - even) * place)
+        within = (mean + _REACH / inverse > low) & (mean - _REACH / inverse < high)
+        jump += tl.sum((keep & within & (local * inverse > _COARSE)).to(tl.int32))
     terms = log_f + log_slope + tl.log(step * stretch) - tl.log(own_width)
-    top = tl.max(tl.max(terms, 1), 0)
-    total = _all(tl.exp(terms - top))
+    top = tl.max(terms)
+    parts = tl.exp(terms - top)
+    total = tl.sum(parts)
     # A row that does not count has log p = 0, no error and no gradients.
     log_p = tl.where(counts, top + tl.log(total), 0.0)
-    weight = tl.exp(terms - top) / total
+    weight = parts / total
     # Error: every other node alone, and whether what counts lies outside table or range.
-    half = _all(tl.where(node % 2 == 0, weight, 0.0))
+    half = tl.sum(tl.where(node % 2 == 0, weight, 0.0))
     coarse = tl.where(node % 2 == 0, weight / half, 0.0)
     change = tl.maximum(tl.abs(tl.log(2 * half)), tl.abs(tl.log(2 * (1 - half))))
     error = tl.maximum(change * tl.sqrt(change), _earlier(weight, node, half)) + _ROUNDING * (
@@ -209,49 +175,83 @@ def _kernel(
     )
     lost = (weight > 1e-9) & ((log_f < _DEEP) | (own_m < _FAR))
     lost = lost | ((weight > _EDGE) & ((node == 0) | (node == NODES - 1)))
-    error += tl.where(_all(lost.to(tl.float32)) > 0, float("inf"), 0.0)
-    # Gradients: averages of derivatives of log F.
-    own_a, own_b, own_c = _own(weight, rate, own_width, own_x, ratio)
-    own_a2, own_b2, own_c2 = _own(coarse, rate, own_width, own_x, ratio)
-    if ONE:
-        d_tau, d_tau_2, top_mean, top_scale, moved_mean, moved_scale, widest = _gradients(
-            d_mean_ptr, d_scale_ptr, row, classes, k, keep, width, cos, sin, turn, x, m, m_x, m_v, target,
-            counts, weight, coarse, own_a, own_b, own_c, own_a2, own_b2, own_c2,
+    error += tl.where(tl.sum(lost.to(tl.int32)) + jump > 0, float("inf"), 0.0)
+    # Gradients: averages of derivatives of log F; for the target by integration by parts.
+    balance = -weight * rate * own_width
+    balance2 = -coarse * rate * own_width
+    own_a, own_a2 = tl.sum(balance), tl.sum(balance2)
+    own_b, own_b2 = tl.sum(balance * own_x), tl.sum(balance2 * own_x)
+    own_c, own_c2 = tl.sum(balance * ratio), tl.sum(balance2 * ratio)
+    heat = tl.zeros([NODES], tl.float32)
+    top_mean = 0.0
+    top_scale = 0.0
+    moved_mean = 0.0
+    moved_scale = 0.0
+    widest = 0.0
+    for start in range(0, classes, WIDE):
+        k, keep, mean, scale, inverse, base, offset, turn = columns(
+            mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, WIDE
+        )
+        cos, sin = tl.where(keep, scale * inverse, 0.0), tl.where(keep, gumbel * inverse, 0.0)
+        a, a2, y, y2, more = _averages(
+            table_ptr, mean, inverse, base, offset, cos, sin * turn, cos * turn, sin,
+            start, tl.minimum(classes - start, WIDE), target, t, weight, coarse,
         )  # fmt: skip
-    else:
-        d_tau = 0.0
-        d_tau_2 = 0.0
-        top_mean = 0.0
-        top_scale = 0.0
-        moved_mean = 0.0
-        moved_scale = 0.0
-        widest = 0.0
-        for start in range(0, classes, BLOCK_K):
-            k, keep, width, cos, sin, turn, x, m, m_x, m_v = _values(
-                mean_ptr, scale_ptr, angle_ptr, table_ptr, row, start, classes, shift, gumbel, t, BLOCK_K
-            )  # fmt: skip
-            part, part_2, mean_2, scale_2, off_mean, off_scale, wide = _gradients(
-                d_mean_ptr, d_scale_ptr, row, classes, k, keep, width, cos, sin, turn, x, m, m_x, m_v, target,
-                counts, weight, coarse, own_a, own_b, own_c, own_a2, own_b2, own_c2,
-            )  # fmt: skip
-            d_tau += part
-            d_tau_2 += part_2
-            top_mean = tl.maximum(top_mean, mean_2)
-            top_scale = tl.maximum(top_scale, scale_2)
-            moved_mean = tl.maximum(moved_mean, off_mean)
-            moved_scale = tl.maximum(moved_scale, off_scale)
-            widest = tl.maximum(widest, wide)
+        heat += more
+        mine = k == target
+        a, a2 = tl.where(mine, own_a, a), tl.where(mine, own_a2, a2)
+        y, y2 = tl.where(mine, cos * own_b + sin * own_c, y), tl.where(mine, cos * own_b2 + sin * own_c2, y2)
+        at = row.to(tl.int64) * classes + k
+        tl.store(d_mean_ptr + at, tl.where(counts, -a * inverse, 0.0), mask=keep)
+        tl.store(d_scale_ptr + at, tl.where(counts, -y * inverse, 0.0), mask=keep)
+        per = tl.where(keep, inverse, 0.0)
+        top_mean = tl.maximum(top_mean, tl.max(tl.abs(a * per)))
+        top_scale = tl.maximum(top_scale, tl.max(tl.abs(y * per)))
+        moved_mean = tl.maximum(moved_mean, tl.max(tl.abs((a2 - a) * per)))
+        moved_scale = tl.maximum(moved_scale, tl.max(tl.abs((y2 - y) * per)))
+        widest = tl.maximum(widest, tl.max(tl.where(keep, 1 / inverse, 0.0)))
+    own_square = own_width * own_width
+    d_tau = tl.sum(heat * weight) + (own_scale * own_c - gumbel * own_b) / own_square
+    d_tau_2 = tl.sum(heat * coarse) + (own_scale * own_c2 - gumbel * own_b2) / own_square
     floor = _NOTHING / widest
     moved = (moved_mean > _CHANGE * top_mean + floor) | (moved_scale > _CHANGE * top_scale + floor)
     # The temperature's is a sum over classes that may cancel: measured against the largest of the others too.
     moved = moved | (tl.abs(d_tau_2 - d_tau) > _CHANGE * tl.abs(d_tau) + _SHARE * top_scale + floor)
-    tl.store(d_tau_ptr + row, tl.where(counts, ROOT_C * d_tau, 0.0))
+    tl.store(d_tau_ptr + row, tl.where(counts, ROOT_C * d_tau, 0.0), mask=heated > 0)
     tl.store(log_p_ptr + row, log_p)
-    error = tl.where(counts, tl.where(moved, float("inf"), error), 0.0)
-    tl.store(error_ptr + row, error)
-    if LAST:
-        good = error <= tol + allowed * tl.abs(log_p)
-        tl.atomic_add(missed_ptr, tl.where(good, 0, 1))
+    tl.store(error_ptr + row, tl.where(counts, tl.where(moved, float("inf"), error), 0.0))
+
+
+@triton.jit(do_not_specialize=["rows", "classes", "tau_stride", "ignore", "heated"])
+def _kernel(
+    mean_ptr, scale_ptr, target_ptr, tau_ptr, angle_ptr, table_ptr,
+    log_p_ptr, error_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr, rows, classes, tau_stride, tol, allowed, ignore,
+    heated, POINTS: tl.constexpr, NODES: tl.constexpr, AGAIN: tl.constexpr,
+):  # fmt: skip
+    """All rows, one per program; AGAIN: only those whose error is above the tolerance, some rows per program."""
+    if AGAIN:
+        begin = tl.program_id(0) * _ROWS
+        at = begin + tl.arange(0, _ROWS)
+        error = tl.load(error_ptr + at, mask=at < rows, other=0.0)
+        log_p = tl.load(log_p_ptr + at, mask=at < rows, other=0.0)
+        if tl.sum((error <= tol + allowed * tl.abs(log_p)).to(tl.int32)) == _ROWS:
+            return
+        for i in range(tl.minimum(rows - begin, _ROWS)):
+            row = begin + i
+            good = tl.load(error_ptr + row) <= tol + allowed * tl.abs(tl.load(log_p_ptr + row))
+            if good == 0:
+                _row(
+                    mean_ptr, scale_ptr, target_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr,
+                    d_mean_ptr, d_scale_ptr, d_tau_ptr, row, classes, tau_stride, ignore, heated, POINTS, NODES,
+                )  # fmt: skip
+    else:
+        _row(
+            mean_ptr, scale_ptr, target_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, d_mean_ptr,
+            d_scale_ptr, d_tau_ptr, tl.program_id(0), classes, tau_stride, ignore, heated, POINTS, NODES,
+        )  # fmt: skip
+
+
+_run = Launcher(_kernel)
 
 
 def nll(
@@ -262,34 +262,44 @@ def nll(
     tol: float = 2e-5,
     shapes: tuple[tuple[int, int, int], ...] | None = None,
     ignore: int = -1,
-) -> tuple[Tensor, ...]:
-    """log p of the target (B,), its error (B,), gradients in mean, scale (B, K), temperature (B, 1); and a count.
+    heat: bool = True,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """log p of the target (B,), its error (B,), gradients in mean, scale (B, K), temperature (B, 1).
 
     mean and scale (B, K) contiguous, float32 or bfloat16; temperature (B, 1) or one number; gradients in
-    the type of the inputs, the rest in float32. An
-    error above `tol` + `ALLOWED` |log p|, or a NaN, marks a row that needs the thorough rule; the last tensor (1,)
-    says how many there are. `shapes` overrides the nodes, points and warps of the launches;
-    rows with the label `ignore` get zeros.
+    the type of the inputs, the rest in float32. An error above `tol` + `ALLOWED` |log p|, or a NaN, marks a row
+    that needs the thorough rule. `shapes` overrides the nodes, points and warps of the launches; rows with the
+    label `ignore` get zeros; without `heat` the temperature's gradient is left out.
     """
     rows, classes = mean.shape
-    device = mean.device
-    log_p, error = (torch.empty(rows, dtype=torch.float32, device=device) for _ in range(2))
+    log_p, error = (torch.empty(rows, dtype=torch.float32, device=mean.device) for _ in range(2))
+    d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device) if heat else error
     d_mean, d_scale = torch.empty_like(mean), torch.empty_like(scale)
-    d_tau = torch.empty(rows, 1, dtype=torch.float32, device=device)
-    missed = torch.zeros(1, dtype=torch.int32, device=device)
-    block = max(2, min(32, triton.next_power_of_2(classes)))
-    plan = shapes or launches(block)
-    for turn, (nodes, points, warps) in enumerate(plan):
-        chunk = block if nodes * block <= _MOST else max(2, _MOST // nodes)
-        _kernel[(rows,)](
-            mean, scale, temperature, target, *tables(device),
-            log_p, error, missed, d_mean, d_scale, d_tau, classes, 1 if temperature.numel() > 1 else 0,
-            tol, ALLOWED, ignore, BLOCK_K=chunk, POINTS=points, NODES=nodes, ONE=classes <= chunk,
-            AGAIN=turn > 0, LAST=turn == len(plan) - 1, num_warps=warps,
-        )  # fmt: skip
-    return log_p, error, d_mean, d_scale, d_tau, missed
+    stride = 1 if temperature.numel() > 1 else 0
+    for turn, (nodes, points, warps) in enumerate(shapes or LAUNCHES):
+        _run(
+            rows if turn == 0 else triton.cdiv(rows, _ROWS.value),
+            (mean, scale, target, temperature),
+            (
+                *tables(mean.device),
+                log_p,
+                error,
+                d_mean,
+                d_scale,
+                d_tau,
+                rows,
+                classes,
+                stride,
+                tol,
+                ALLOWED,
+                ignore,
+                1 if heat else 0,
+            ),
+            (points, nodes, turn > 0),
+            warps,
+        )
+    return log_p, error, d_mean, d_scale, d_tau
 
 
-def launches(block: int) -> tuple[tuple[int, int, int], ...]:
-    """Nodes, points and warps of the first launch and of those for the rows that missed."""
-    return (32, 16, {32: 4, 16: 2}.get(block, 1)), (64, 32, 8 if block > 8 else 4), (512, 32, 8)
+# Nodes, points and warps of the first launch and of those for the rows that missed.
+LAUNCHES = (32, 32, 1), (64, 32, 1), (512, 32, 4)

@@ -7,8 +7,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .triton_table import class_columns, rough
+from .triton_table import columns, pick, rough, rough_value
 
+WIDE = tl.constexpr(32)  # classes that are prepared at a time, one per lane
+TURNS = tl.constexpr(4)  # of them worked on side by side
 _DROP, _ROUNDS = tl.constexpr(13.5), tl.constexpr(8)
 
 
@@ -21,35 +23,23 @@ def _to_level(value, index, outer, inner, level):
     """
     here = tl.sum(tl.where(index == outer, value, 0.0))
     there = tl.sum(tl.where(index == inner, value, 0.0))
-    fall = tl.where(tl.sum((index == inner).to(tl.int32)) > 0, there - here, 0.0)
+    known = (inner >= 0) & (inner < index.shape[0])
+    fall = tl.where(known, there - here, 0.0)
     return tl.minimum((here - level) / tl.maximum(fall, 1e-6), 1.0)
 
 
 @triton.jit
-def reach(mean_ptr, scale_ptr, angle_ptr, row, classes, shift, gumbel, BLOCK_K: tl.constexpr):
-    """The highest mean plus six widths, 0 at least."""
-    high = 0.0
-    for start in range(0, classes, BLOCK_K):
-        k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
-            mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K
-        )
-        high = tl.maximum(high, top(keep, mean, width))
-    return high
-
-
-@triton.jit
-def top(keep, mean, width):
-    """The highest mean plus six widths of a chunk, 0 at least."""
-    return tl.max(tl.where(keep, mean + 6 * width, 0.0))
-
-
-@triton.jit
-def log_integrand(table_ptr, k, keep, mean, width, base, offset, t, target):
-    """What a chunk of classes adds to the log-integrand at t (1, points), roughly: (points,)."""
-    m, m_x = rough(table_ptr, (t - mean) * (1 / width), base, offset)
-    own = m + tl.log(tl.maximum(-m_x, 1e-30))
-    terms = tl.where(k == target, own, 0.0) - tl.exp(tl.minimum(m, 80.0))
-    return tl.sum(tl.where(keep, terms, 0.0), 0)
+def _rivals(table_ptr, mean, inverse, base, offset, count, t):
+    """Sum of log F over the classes of a chunk at t (points,), roughly."""
+    index = tl.zeros(t.shape, tl.int32)
+    total = tl.zeros(t.shape, tl.float32)
+    for start in range(0, count, TURNS):
+        for turn in tl.static_range(TURNS):
+            j = index + (start + turn)
+            x = (t - pick(mean, j)) * pick(inverse, j)
+            m = rough_value(table_ptr, x, pick(base, j), pick(offset, j))
+            total -= tl.exp(tl.minimum(m, 80.0))
+    return total
 
 
 @triton.jit
@@ -73,39 +63,36 @@ def shrink(value, low, high, POINTS: tl.constexpr):
 
 @triton.jit
 def support(
-    mean_ptr, scale_ptr, angle_ptr, table_ptr, row, target, classes, shift, gumbel, own_width,
-    BLOCK_K: tl.constexpr, POINTS: tl.constexpr,
+    mean_ptr, scale_ptr, angle_ptr, table_ptr, row, classes, shift, gumbel, own_width, own_base, own_offset,
+    POINTS: tl.constexpr,
 ):  # fmt: skip
     """A stretch of t at whose ends the integrand has dropped by `_DROP` nats or more, and about its mode."""
+    k, keep, mean, scale, inverse, base, offset, turn = columns(
+        mean_ptr, scale_ptr, angle_ptr, row, 0, classes, shift, gumbel, WIDE
+    )
+    high = tl.max(tl.where(keep, mean + 6 / inverse, 0.0))
+    for start in range(WIDE, classes, WIDE):
+        k, keep, mean, scale, inverse, base, offset, turn = columns(
+            mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, WIDE
+        )
+        high = tl.maximum(high, tl.max(tl.where(keep, mean + 6 / inverse, 0.0)))
+    high = tl.maximum(high, 0.0) + 14 * own_width
     low = -7 * own_width
-    high = 14 * own_width + reach(mean_ptr, scale_ptr, angle_ptr, row, classes, shift, gumbel, BLOCK_K)
     mode = low
     inside = 0
     rounds = 0
     while (inside < POINTS // 3) & (rounds < _ROUNDS):
-        t = low + (high - low) / (POINTS - 1) * tl.arange(0, POINTS)[None, :]
-        value = tl.zeros([POINTS], tl.float32)
-        for start in range(0, classes, BLOCK_K):
-            k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
-                mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K
-            )
-            value += log_integrand(table_ptr, k, keep, mean, width, base, offset, t, target)
-        low, high, mode, inside = shrink(value, low, high, POINTS)
-        rounds += 1
-    return low, high, mode
-
-
-@triton.jit
-def support_of_chunk(table_ptr, k, keep, mean, width, base, offset, target, own_width, POINTS: tl.constexpr):
-    """`support` where all classes are at hand in one chunk."""
-    low = -7 * own_width
-    high = 14 * own_width + top(keep, mean, width)
-    mode = low
-    inside = 0
-    rounds = 0
-    while (inside < POINTS // 3) & (rounds < _ROUNDS):
-        t = low + (high - low) / (POINTS - 1) * tl.arange(0, POINTS)[None, :]
-        value = log_integrand(table_ptr, k, keep, mean, width, base, offset, t, target)
+        t = low + (high - low) / (POINTS - 1) * tl.arange(0, POINTS)
+        m, m_x = rough(table_ptr, t / own_width, own_base, own_offset)
+        value = m + tl.log(tl.maximum(-m_x, 1e-30))
+        for start in range(0, classes, WIDE):
+            if classes > WIDE:
+                k, keep, mean, scale, inverse, base, offset, turn = columns(
+                    mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, WIDE
+                )
+            value += _rivals(
+                table_ptr, mean, inverse, base, offset, tl.minimum(classes - start, WIDE), t
+            )  # fmt: skip
         low, high, mode, inside = shrink(value, low, high, POINTS)
         rounds += 1
     return low, high, mode

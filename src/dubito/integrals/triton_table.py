@@ -1,8 +1,13 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""The table of `grid` and its look-up inside Triton kernels. Imported only where Triton is."""
+"""A table of M(x, alpha) = log(-log F) for Triton kernels, and its look-up. Imported only where Triton is.
+
+The cells in angle are those of `grid`; in x they are wider, with one more degree, so that nodes side by side read
+few lines of memory and what a batch needs stays in the cache next to the processor.
+"""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import torch
@@ -10,17 +15,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from . import grid as _grid
 from . import table as _table
+
+STEP, DEGREE, LOWER, UPPER = 0.4, 4, 60, 60  # of x; of the polynomials; angle cells below and above pi/4
+_FIRST, _LAST = round(_table.X_MIN / STEP), round(_table.X_MAX / STEP)
+PER_LOWER, PER_UPPER = LOWER / math.log1p(math.pi / 4 / _table.TURN), UPPER / (math.pi / 4)
+_SAMPLES = 7  # per cell and axis
 
 ROOT_C = tl.constexpr(1.2825498301618641)
 X_MIN, X_MAX = tl.constexpr(_table.X_MIN), tl.constexpr(_table.X_MAX)
-_PER_STEP, _PER_TURN = tl.constexpr(1 / _grid.STEP), tl.constexpr(1 / _table.TURN)
-_LEFT, _RIGHT, _CELLS = tl.constexpr(_grid.LEFT), tl.constexpr(_grid.RIGHT), tl.constexpr(_grid.CELLS)
-_LOWER, _UPPER = tl.constexpr(_grid.LOWER), tl.constexpr(_grid.UPPER)
-_PER_LOWER, _PER_UPPER = tl.constexpr(_grid.PER_LOWER), tl.constexpr(_grid.PER_UPPER)
-_ANGLES = tl.constexpr(_grid.LOWER + _grid.UPPER)
-_SIZE = tl.constexpr((_grid.LOWER + _grid.UPPER) * _grid.CELLS)
+_PER_STEP, _PER_TURN = tl.constexpr(1 / STEP), tl.constexpr(1 / _table.TURN)
+_LEFT, _RIGHT, _CELLS = tl.constexpr(_FIRST), tl.constexpr(_LAST), tl.constexpr(_LAST - _FIRST + 1)
+_LOWER, _UPPER = tl.constexpr(LOWER), tl.constexpr(UPPER)
+_PER_LOWER, _PER_UPPER = tl.constexpr(PER_LOWER), tl.constexpr(PER_UPPER)
+_ANGLES = tl.constexpr(LOWER + UPPER)
+_SIZE = tl.constexpr((LOWER + UPPER) * (_LAST - _FIRST + 1))
 
 
 @triton.jit
@@ -69,6 +78,28 @@ def class_columns(mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gu
 
 
 @triton.jit
+def columns(mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, WIDE: tl.constexpr):
+    """Some classes along lanes: number, mask, centred mean, scale, inverse width, base, offset, turn.
+
+    What is beyond the last class lies so far below that its F is 1 everywhere.
+    """
+    k = start + tl.arange(0, WIDE)
+    keep = k < classes
+    at = row.to(tl.int64) * classes + k
+    mean = tl.load(mean_ptr + at, mask=keep, other=0.0).to(tl.float32) - shift
+    scale = tl.load(scale_ptr + at, mask=keep, other=1.0).to(tl.float32)
+    inverse = 1 / tl.sqrt(scale * scale + gumbel * gumbel)
+    base, offset, turn = place_angle(angle_ptr, scale, gumbel)
+    return k, keep, tl.where(keep, mean, -1e30), scale, inverse, base, offset, turn
+
+
+@triton.jit
+def pick(column, index):
+    """One lane's number for all nodes; `index` (nodes,) says which lane."""
+    return tl.gather(column, index, 0)
+
+
+@triton.jit
 def _place(x, base):
     """Cell of the table for each x (clamped to it), and the offset u in it."""
     steps = tl.minimum(tl.maximum(x * _PER_STEP, _LEFT), _RIGHT)
@@ -81,8 +112,8 @@ def rough(table_ptr, x, base, v):
     """M and dM/dx to a few digits; beyond the table a parabola (right) or twice a logarithm (left)."""
     index, u = _place(x, base)
     c = table_ptr + index
-    linear = tl.load(c + 4 * _SIZE) + v * tl.load(c + 5 * _SIZE)
-    square = tl.load(c + 7 * _SIZE)
+    linear = tl.load(c + 5 * _SIZE) + v * tl.load(c + 6 * _SIZE)
+    square = tl.load(c + 9 * _SIZE)
     value = tl.load(c) + v * tl.load(c + _SIZE) + u * (linear + square * u)
     slope, bend = (linear + 2 * square * u) * _PER_STEP, 2 * square * _PER_STEP * _PER_STEP
     ahead = tl.maximum(x - X_MAX, 0.0)
@@ -93,25 +124,62 @@ def rough(table_ptr, x, base, v):
 
 
 @triton.jit
+def rough_value(table_ptr, x, base, v):
+    """M to a few digits; beyond the table its last value (right) or that and twice a logarithm (left)."""
+    index, u = _place(x, base)
+    c = table_ptr + index
+    linear = tl.load(c + 5 * _SIZE) + v * tl.load(c + 6 * _SIZE)
+    value = tl.load(c) + v * tl.load(c + _SIZE) + u * (linear + tl.load(c + 9 * _SIZE) * u)
+    return value + 2 * tl.log(tl.maximum(x * (1 / X_MIN), 1.0))
+
+
+@triton.jit
 def look_up(table_ptr, x, base, v):
     """M and its derivatives in x and in the angle offset v; NaN where x is."""
     index, u = _place(x, base)
     c = table_ptr + index
-    # the powers 1, v, v^2, v^3, u, u v, u v^2, u^2, u^2 v, u^3
-    a3 = tl.load(c + 9 * _SIZE)
-    b2, a2 = tl.load(c + 8 * _SIZE), tl.load(c + 7 * _SIZE)
-    c1, b1, a1 = tl.load(c + 6 * _SIZE), tl.load(c + 5 * _SIZE), tl.load(c + 4 * _SIZE)
-    d0, c0, b0, a0 = tl.load(c + 3 * _SIZE), tl.load(c + 2 * _SIZE), tl.load(c + _SIZE), tl.load(c)
-    d_v = b0 + v * (2 * c0 + 3 * v * d0) + u * (b1 + 2 * v * c1 + u * b2)
-    a0 += v * (b0 + v * (c0 + v * d0))
-    a1 += v * (b1 + v * c1)
-    a2 += v * b2
-    value = a0 + u * (a1 + u * (a2 + u * a3)) + (x - x)
-    return value, (a1 + u * (2 * a2 + 3 * u * a3)) * _PER_STEP, d_v
+    # the powers 1, v, v^2, v^3, v^4, u, u v, u v^2, u v^3, u^2, u^2 v, u^2 v^2, u^3, u^3 v, u^4
+    a0, b0, c0 = tl.load(c), tl.load(c + _SIZE), tl.load(c + 2 * _SIZE)
+    d0, e0 = tl.load(c + 3 * _SIZE), tl.load(c + 4 * _SIZE)
+    a1, b1 = tl.load(c + 5 * _SIZE), tl.load(c + 6 * _SIZE)
+    c1, d1 = tl.load(c + 7 * _SIZE), tl.load(c + 8 * _SIZE)
+    a2, b2, c2 = tl.load(c + 9 * _SIZE), tl.load(c + 10 * _SIZE), tl.load(c + 11 * _SIZE)
+    a3, b3, a4 = tl.load(c + 12 * _SIZE), tl.load(c + 13 * _SIZE), tl.load(c + 14 * _SIZE)
+    d_v = b0 + v * (2 * c0 + v * (3 * d0 + 4 * v * e0))
+    d_v += u * (b1 + v * (2 * c1 + 3 * v * d1) + u * (b2 + 2 * v * c2 + u * b3))
+    a0 += v * (b0 + v * (c0 + v * (d0 + v * e0)))
+    a1 += v * (b1 + v * (c1 + v * d1))
+    a2 += v * (b2 + v * c2)
+    a3 += v * b3
+    value = a0 + u * (a1 + u * (a2 + u * (a3 + u * a4))) + (x - x)
+    return value, (a1 + u * (2 * a2 + u * (3 * a3 + 4 * u * a4))) * _PER_STEP, d_v
+
+
+def _angle_cells() -> tuple[Tensor, Tensor, Tensor]:
+    """Centre and half-width of q in each cell, and the angles at the Chebyshev points of each; see `grid`."""
+    edges = _table.TURN * torch.expm1(torch.arange(LOWER + 1, dtype=torch.float64) / PER_LOWER)
+    upper = (torch.arange(UPPER + 1, dtype=torch.float64) / PER_UPPER) ** 2
+    low, high = torch.cat([edges[:-1], upper[:-1]]), torch.cat([edges[1:], upper[1:]])
+    low[0], high[0] = 0.0, high[0] ** 3
+    centre, half = (low + high) / 2, (high - low) / 2
+    q = centre[:, None] + half[:, None] * _unit()
+    angles = torch.cat([q[:1] ** (1 / 3), q[1:LOWER], math.pi / 2 - q[LOWER:].clamp(min=0.0).sqrt()])
+    return centre, half, angles
+
+
+def _unit() -> Tensor:
+    return ((torch.arange(_SAMPLES, dtype=torch.float64) + 0.5) * (math.pi / _SAMPLES)).cos()
 
 
 @lru_cache(maxsize=8)
 def tables(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Angle cells (centre, inverse half-width) and coefficients with x running fastest."""
-    tab = _grid.grid()
-    return torch.cat([tab.centre, tab.inverse]).to(device), torch.stack(tab.coefficients).to(device)
+    """Angle cells (centre, inverse half-width) and coefficients (powers, angle cells, x cells)."""
+    centre, half, angles = _angle_cells()
+    cells = torch.arange(_FIRST, _LAST + 1, dtype=torch.float64)
+    x = ((cells[:, None] + 0.5 * _unit()) * STEP).flatten()
+    values = _table.sample(x, angles.flatten()).reshape(len(cells), _SAMPLES, LOWER + UPPER, _SAMPLES)
+    u = (0.5 * _unit())[:, None].expand(_SAMPLES, _SAMPLES).flatten()
+    v = _unit()[None].expand(_SAMPLES, _SAMPLES).flatten()
+    flat = values.permute(2, 0, 1, 3).flatten(2) @ _table.fit(DEGREE, u, v).T
+    coefficients = flat.flatten(0, 1).T.float().contiguous()
+    return torch.cat([centre, 1 / half]).float().to(device), coefficients.to(device)

@@ -1,0 +1,41 @@
+"""Launching Triton kernels by their compiled handles. Imported only where Triton is.
+
+The just-in-time front end looks at every argument at every call, which takes longer than many of these kernels run.
+The first call of a kind goes that way and leaves its handle behind; later calls use it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+
+class Launcher:
+    """A kernel whose integers are not specialised and whose compile-time constants come last."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.handles: dict[Any, Any] = {}
+
+    def __call__(
+        self,
+        programs: int,
+        given: tuple[Tensor, ...],
+        rest: tuple[Any, ...],
+        constants: tuple[Any, ...],
+        warps: int,
+    ) -> None:
+        """Run it over `given` (tensors of a caller), the other arguments and the constants."""
+        places = 0
+        for x in given:
+            places |= x.data_ptr()
+        if places & 15:  # compiled for pointers that are multiples of 16
+            self.kernel[(programs,)](*given, *rest, *constants, num_warps=warps)
+            return
+        key = (given[0].device.index, given[0].dtype, given[1].dtype, constants, warps)
+        handle = self.handles.get(key)
+        if handle is None:
+            self.handles[key] = self.kernel[(programs,)](*given, *rest, *constants, num_warps=warps)
+        else:
+            handle[(programs, 1, 1)](*given, *rest, *constants)
