@@ -237,6 +237,30 @@ def measure(
         "transition_error": round(float(np.abs(T - found.transition).sum(1).mean()), 4),
         "kind": found.kind.name,
         "notes": len(found.notes),
+        "checked": {
+            "spot 100": after(labels, true, probs, found.spot_check(100), bootstrap),
+            "top 100": after(labels, true, probs, found.order[:100], 0),
+        },
+    }
+
+
+def after(labels: Array, true: Array, probs: Array, rows: Any, bootstrap: int) -> dict[str, Any]:
+    """The audit once some labels were checked, scored on all others."""
+    from dubito._audit import audit
+
+    known: list[int | None] = [None] * len(labels)
+    for row in rows:
+        known[row] = int(true[row])
+    found = audit(labels, probs, checked=known, bootstrap=bootstrap)
+    rest = found.checked < 0
+    wrong = (labels != true)[rest]
+    error, bins = reliability(found.p_wrong[rest], wrong)
+    rate = found.noise_rate
+    return {
+        "noise_rate": round(float(wrong.mean()), 4),
+        "estimated_rate": [round(v, 4) for v in (rate.value, rate.low, rate.high)],
+        "calibration_error": round(error, 4),
+        "bins": bins,
     }
 
 

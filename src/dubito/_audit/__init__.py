@@ -9,12 +9,14 @@ import numpy as np
 
 from ..errors import DubitoError
 from .border import Inputs, read
+from .checked import Correction, correct, moved_to
 from .kinds import Evidence, Groups, Kind, between, by_confidence, by_features, decide, nested
 from .likelihood import (
     Array,
     Fit,
     centred_logs,
     clean,
+    counts,
     fit,
     posterior,
     prior_strength,
@@ -22,12 +24,13 @@ from .likelihood import (
 )
 from .plan import Z, around, relabel_plan
 from .result import Audit, Estimate, Step, Suspect
-from .shares import explain, judge, settle, shrink
+from .shares import explain, judge, settle, shrink, unforetold
 
 __all__ = ["Audit", "Estimate", "Evidence", "Groups", "Kind", "Step", "Suspect", "audit"]
 
 UNSURE = 0.7  # mean certainty of the calibrated model below which its verdicts deserve doubt themselves
 MOST_DRAWN = 20_000  # labels in one refit for the intervals
+HIDDEN = 0.02  # wrong labels beyond the interval that are worth a note
 FEW = 10  # labels per class below which a row of the matrix is mostly prior
 
 CONFIDENT = ["least confident", "second quarter", "third quarter", "most confident"]
@@ -42,6 +45,7 @@ def audit(
     ids: Any = None,
     annotators: Any = None,
     features: Any = None,
+    checked: Any = None,
     bootstrap: int = 30,
     neighbours: int = 5,
     seed: int = 0,
@@ -61,6 +65,9 @@ def audit(
 
     The probabilities must be out of fold: a model that saw a label will defend it. The numbers rest on the model:
     errors that look like the truth to it cannot be found, and the rates of a weak model are rough (see `notes`).
+    Labels that were checked put that right: with `checked` the probabilities of the others are corrected by
+    ``logit P(wrong) = a + b logit p_wrong``, as far as the checked ones speak for it. A hundred labels spread
+    evenly over the ranking (`spot_check()`) do.
 
     Arguments:
         labels: (N,) given labels, integers or text, one of `classes` each; or `CrowdLabels` (several labels per
@@ -70,6 +77,8 @@ def audit(
         ids: (N,) names of the rows; their numbers by default.
         annotators: (N,) who gave each label; tells whether the noise differs between them.
         features: (N, ...) any description of the inputs, for nearest neighbours and input-dependent noise.
+        checked: (N,) true classes of labels that were checked, None elsewhere. Their own p_wrong is 0 or 1, they
+            come last in the order, and noise rate and plan are about the others.
         bootstrap: refits for the intervals; 0 leaves them out.
         neighbours: how many nearest neighbours the most suspicious labels get.
         seed: of the bootstrap.
@@ -91,8 +100,8 @@ def audit(
     if hasattr(labels, "annotator_ids"):
         from .people import audit_crowd
 
-        return audit_crowd(labels, probs, classes, (ids, annotators, features))
-    inputs = read(labels, probs, classes, ids, annotators, features)
+        return audit_crowd(labels, probs, classes, (ids, annotators, features, checked))
+    inputs = read(labels, probs, classes, ids, annotators, features, checked)
     return _audit(inputs, bootstrap, neighbours, seed)
 
 
@@ -102,19 +111,31 @@ def _count(name: str, number: Any, expected: str, allowed: bool = True) -> None:
 
 
 def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
-    y, K = inputs.labels, inputs.probs.shape[1]
+    y, K, known = inputs.labels, inputs.probs.shape[1], inputs.checked
     x = centred_logs(inputs.probs)
     first = fit(x, y, start(inputs.probs, y))
     weighed = explain(x, y, first)
     best = weighed.fit
     log_p = clean(best, x)
     q = judge(x, y, weighed, prior_strength(K))
-    p_wrong, suggested, order = verdicts(q, y)
-    prior = np.exp(log_p).mean(0)
     draws, matrices = _refits(x, y, replace(first, heat=best.heat), weighed.share, bootstrap, seed)
-    doubt = 0.0 if draws is None else weighed.error
-    error = 0.0 if draws is None else _rate_error(p_wrong, draws, doubt)
+    doubt, T, fixed = weighed.error, best.T, None
+    if known is not None and (known >= 0).any():
+        q, draws, doubt, fixed = _corrected(q, y, known, draws, doubt, seed)
+        T = counts(q, y) + prior_strength(K) * T
+        T /= T.sum(1, keepdims=True)
+    doubt = 0.0 if draws is None else doubt
+    prior = np.exp(log_p).mean(0)
+    _, suggested, _ = verdicts(q, y)
+    why = _why(log_p, q, prior, y, suggested)
+    if known is not None:
+        q[known >= 0] = np.eye(K)[known[known >= 0]]
+    p_wrong, suggested, order = verdicts(q, y)
+    todo = order if known is None else order[known[order] < 0]
+    rate = float(p_wrong[todo].mean()) if len(todo) else 0.0
+    error = 0.0 if draws is None or not len(todo) else _rate_error(p_wrong[todo], draws[:, todo], doubt)
     groups = _groups(inputs, log_p, best.T, p_wrong, seed)
+    noise_rate = around(rate, error)
     return Audit(
         ids=inputs.ids,
         annotators=inputs.annotators,
@@ -123,17 +144,32 @@ def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
         suggested=suggested,
         p_wrong=p_wrong,
         probabilities=q,
-        why=_why(log_p, q, prior, y, suggested),
-        order=order,
-        noise_rate=around(float(p_wrong.mean()), error),
-        transition=best.T,
-        transition_interval=_matrix_interval(best.T, matrices),
+        why=why,
+        order=np.concatenate([todo, order[known[order] >= 0]]) if known is not None else order,
+        noise_rate=noise_rate,
+        transition=T,
+        transition_interval=_matrix_interval(T, matrices),
         class_prior=prior,
-        kind=decide(nested(log_p, y, best.T), groups, float(p_wrong.mean())),
-        plan=relabel_plan(p_wrong, order, draws, doubt),
-        notes=_notes(log_p, y),
+        kind=decide(nested(log_p, y, best.T), groups, rate),
+        plan=relabel_plan(p_wrong, todo, draws, doubt) if len(todo) else (),
+        notes=_notes(log_p, y, noise_rate.high, unforetold(best, x), fixed),
         nearby=_nearby(inputs.features, order[:200], neighbours),
+        checked=known,
     )
+
+
+def _corrected(
+    q: Array, y: Array, known: Array, draws: Array | None, doubt: float, seed: int
+) -> tuple[Array, Array | None, float, Correction]:
+    """Posteriors and bootstrap draws as the checked labels say, and what they leave of the doubt."""
+    p, rows = verdicts(q, y)[0], known >= 0
+    fixed = correct(p[rows], known[rows] != y[rows])
+    q = moved_to(q, y, fixed(p))
+    doubt = min(doubt, fixed.spread(p[~rows], seed)) if not rows.all() else 0.0
+    if draws is not None:
+        noise = np.random.default_rng(seed + 1).standard_normal((len(draws), 2))
+        draws = np.stack([fixed.drawn(d, z) for d, z in zip(draws, noise)])
+    return q, draws, doubt, fixed
 
 
 def verdicts(q: Array, labels: Array) -> tuple[Array, Array, Array]:
@@ -213,13 +249,18 @@ def _groups(inputs: Inputs, log_p: Array, T: Array, p_wrong: Array, seed: int) -
     return tuple(out)
 
 
-def _notes(log_p: Array, y: Array) -> tuple[str, ...]:
+def _notes(log_p: Array, y: Array, high: float, missed: float, fixed: Correction | None) -> tuple[str, ...]:
     notes, K = [], log_p.shape[1]
     certainty = float(np.exp(log_p.max(1)).mean())
-    if certainty < UNSURE:
+    if certainty < UNSURE and fixed is None:
         notes.append(
             f"the model is only {100 * certainty:.0f} % sure of the true class on average and cannot well tell "
             "wrong labels from hard items: rely on the order, and on the noise rate only roughly"
+        )
+    if fixed is None and missed > high + HIDDEN:
+        notes.append(
+            f"errors on the very items that the model finds hard look like difficulty: up to {100 * missed:.0f} % "
+            "of the labels could be wrong without showing; to know, check a spot sample and give it back"
         )
     few = np.flatnonzero(np.bincount(y, minlength=K) < FEW)
     if len(few):

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..crowd._coding import as_column, encode_with, fixed_ids
 from ..errors import DubitoError
+from .checked import read_checked
 from .likelihood import Array
 
 MOST_SUM_ERROR = 2e-2
@@ -24,9 +25,12 @@ class Inputs:
     ids: Array
     annotators: Array | None
     features: Array | None
+    checked: Array | None = None
 
 
-def read(labels: Any, probs: Any, classes: Any, ids: Any, annotators: Any, features: Any) -> Inputs:
+def read(
+    labels: Any, probs: Any, classes: Any, ids: Any, annotators: Any, features: Any, checked: Any = None
+) -> Inputs:
     """Check everything at once, before any work is done."""
     p = probabilities(probs, "probs")
     column = as_column(labels, "labels")
@@ -38,7 +42,8 @@ def read(labels: Any, probs: Any, classes: Any, ids: Any, annotators: Any, featu
     who = None if annotators is None else as_column(annotators, "annotators")
     if who is not None:
         _same_length("annotators", who, p)
-    return Inputs(codes.astype(np.int64), p, known, ids_, who, feature_table(features, len(p)))
+    sure = None if checked is None else read_checked(checked, known, len(p))
+    return Inputs(codes.astype(np.int64), p, known, ids_, who, feature_table(features, len(p)), sure)
 
 
 def class_names(classes: Any, K: int) -> Array:

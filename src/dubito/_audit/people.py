@@ -27,7 +27,7 @@ def audit_crowd(crowd: CrowdLabels, probs: Any, classes: Any, unused: tuple[Any,
     if classes is not None or any(v is not None for v in unused):
         raise DubitoError(
             "a crowd brings its own classes, ids and annotators",
-            remedy="leave out classes, ids, annotators, features",
+            remedy="leave out classes, ids, annotators, features, checked",
         )
     p = probabilities(probs, "probs")
     merged = aggregate(crowd)

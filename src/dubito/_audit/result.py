@@ -14,6 +14,7 @@ import numpy as np
 from .._files import cannot_write, replace_file
 from ..crowd.command import safe_cell
 from ..errors import DubitoError
+from .checked import SPOT, spot_check
 from .kinds import Kind
 from .likelihood import Array
 
@@ -81,6 +82,7 @@ class Audit:
         kind: kind of noise, with the evidence.
         plan: what checking the most suspicious labels brings.
         notes: what to keep in mind when reading the numbers.
+        checked: ``(N,)`` true classes of labels that were checked, -1 elsewhere; None where none were told.
     """
 
     ids: Array
@@ -100,6 +102,13 @@ class Audit:
     plan: tuple[Step, ...]
     notes: tuple[str, ...]
     nearby: dict[int, tuple[int, ...]] = field(default_factory=dict, repr=False)
+    checked: Array | None = None
+
+    def spot_check(self, n: int = SPOT) -> list[int]:
+        """Rows whose check tells most about all labels: n of them, evenly along the ranking, unchecked so far."""
+        _count(n)
+        todo = self.order if self.checked is None else self.order[self.checked[self.order] < 0]
+        return [int(row) for row in spot_check(todo, n)]
 
     def __repr__(self) -> str:
         rate = self.noise_rate
@@ -110,8 +119,7 @@ class Audit:
 
     def suspicious(self, n: int = 20) -> list[Suspect]:
         """The n labels most likely to be wrong, first things first."""
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
-            raise DubitoError("n must be a count", expected="0 or more", got=n)
+        _count(n)
         return [self._suspect(int(row)) for row in self.order[:n]]
 
     def _suspect(self, row: int) -> Suspect:
@@ -147,3 +155,8 @@ class Audit:
         except OSError as error:
             raise cannot_write(target, len(data), error) from None
         return target
+
+
+def _count(n: Any) -> None:
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+        raise DubitoError("n must be a count", expected="0 or more", got=n)
