@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from audit_scores import after, reliability, share
 from audit_summary import newest, summary
 
 HERE = Path(__file__).resolve().parents[1]
@@ -176,19 +177,6 @@ def peers(labels: Array, probs: Array) -> dict[str, Array]:
     return out
 
 
-def reliability(p_wrong: Array, wrong: Array) -> tuple[float, list[list[float]]]:
-    """Expected calibration error over ten bins of equal width, and the bins: labels, mean p_wrong, share wrong."""
-    place = np.minimum((p_wrong * 10).astype(int), 9)
-    bins = [
-        [int((place == b).sum()), float(p_wrong[place == b].mean()), float(wrong[place == b].mean())]
-        for b in range(10)
-        if (place == b).any()
-    ]
-    return sum(n * abs(p - w) for n, p, w in bins) / len(wrong), [
-        [n, round(p, 4), round(w, 4)] for n, p, w in bins
-    ]
-
-
 def recorded(data: str, noise: str, model: str, seed: int, labels: int) -> dict[str, float] | None:
     """What cleanlab reached on the same labels and probabilities, from the last line of the cell."""
     for line in newest(LINES):
@@ -229,8 +217,8 @@ def measure(
         "model_accuracy": round(float((probs.argmax(1) == true).mean()), 4),
         "average_precision": round(float(average_precision_score(wrong, found.p_wrong)), 4),
         "peers": theirs,
-        "above_0.99": _share(found.p_wrong > 0.99, wrong),
-        "above_0.9": _share(found.p_wrong > 0.9, wrong),
+        "above_0.99": share(found.p_wrong > 0.99, wrong),
+        "above_0.9": share(found.p_wrong > 0.9, wrong),
         "estimated_rate": [round(v, 4) for v in (rate.value, rate.low, rate.high)],
         "calibration_error": round(error, 4),
         "bins": bins,
@@ -242,31 +230,6 @@ def measure(
             "top 100": after(labels, true, probs, found.order[:100], 0),
         },
     }
-
-
-def after(labels: Array, true: Array, probs: Array, rows: Any, bootstrap: int) -> dict[str, Any]:
-    """The audit once some labels were checked, scored on all others."""
-    from dubito._audit import audit
-
-    known: list[int | None] = [None] * len(labels)
-    for row in rows:
-        known[row] = int(true[row])
-    found = audit(labels, probs, checked=known, bootstrap=bootstrap)
-    rest = found.checked < 0
-    wrong = (labels != true)[rest]
-    error, bins = reliability(found.p_wrong[rest], wrong)
-    rate = found.noise_rate
-    return {
-        "noise_rate": round(float(wrong.mean()), 4),
-        "estimated_rate": [round(v, 4) for v in (rate.value, rate.low, rate.high)],
-        "calibration_error": round(error, 4),
-        "bins": bins,
-    }
-
-
-def _share(chosen: Array, wrong: Array) -> list[float]:
-    """How many labels, and what share of them is wrong."""
-    return [int(chosen.sum()), round(float(wrong[chosen].mean()), 4) if chosen.any() else 0.0]
 
 
 def record(**facts: Any) -> None:

@@ -1,0 +1,47 @@
+"""How well an audit did: calibration over all labels, over those called wrong, and once some were checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+def reliability(p_wrong: Array, wrong: Array) -> tuple[float, list[list[float]]]:
+    """Expected calibration error over ten bins of equal width, and the bins: labels, mean p_wrong, share wrong."""
+    place = np.minimum((p_wrong * 10).astype(int), 9)
+    bins = [
+        [int((place == b).sum()), float(p_wrong[place == b].mean()), float(wrong[place == b].mean())]
+        for b in range(10)
+        if (place == b).any()
+    ]
+    return sum(n * abs(p - w) for n, p, w in bins) / len(wrong), [
+        [n, round(p, 4), round(w, 4)] for n, p, w in bins
+    ]
+
+
+def after(labels: Array, true: Array, probs: Array, rows: Any, bootstrap: int) -> dict[str, Any]:
+    """The audit once some labels were checked, scored on all others."""
+    from dubito._audit import audit
+
+    known: list[int | None] = [None] * len(labels)
+    for row in rows:
+        known[row] = int(true[row])
+    found = audit(labels, probs, checked=known, bootstrap=bootstrap)
+    rest = found.checked < 0
+    wrong = (labels != true)[rest]
+    error, bins = reliability(found.p_wrong[rest], wrong)
+    rate = found.noise_rate
+    return {
+        "noise_rate": round(float(wrong.mean()), 4),
+        "estimated_rate": [round(v, 4) for v in (rate.value, rate.low, rate.high)],
+        "calibration_error": round(error, 4),
+        "bins": bins,
+    }
+
+
+def share(chosen: Array, wrong: Array) -> list[float]:
+    """How many labels, and what share of them is wrong."""
+    return [int(chosen.sum()), round(float(wrong[chosen].mean()), 4) if chosen.any() else 0.0]
