@@ -24,6 +24,7 @@ from .images import decode, inside
 # Formats without loss: a class number that a lossy one has changed is another class.
 _MASKS = ("PNG", "BMP", "GIF", "TIFF", "PPM")
 _IMAGES = (*_MASKS, "JPEG", "WEBP")
+_TURNED, _ORIENTATION = ("JPEG", "WEBP", "TIFF"), 0x0112  # formats of cameras, and the tag of EXIF
 _PIXELS = 1 << 26
 _FILE = 1 << 28
 _ALL_MASKS = 1 << 36  # 64 GiB of masks in memory; more is an accident
@@ -37,6 +38,18 @@ Size = tuple[int, int]
 def image_size(path: Path, formats: tuple[str, ...] = _IMAGES) -> Size:
     """(height, width) as the header says; more than 64 million pixels are refused."""
     with _opened(path, formats) as opened:
+        return int(opened.height), int(opened.width)
+
+
+def upright_size(path: Path) -> Size:
+    """The size of a photograph; one that a tag of its camera turns is refused: its mask may lie either way."""
+    with _opened(path, _IMAGES) as opened:
+        if opened.format in _TURNED and opened.getexif().get(_ORIENTATION, 1) not in (0, 1):
+            raise DubitoError(
+                "a photograph is turned by a tag of its camera, so its mask may lie either way",
+                where=str(path),
+                remedy="save it upright, without the tag, with its mask lying as it does",
+            )
         return int(opened.height), int(opened.width)
 
 

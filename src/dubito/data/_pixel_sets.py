@@ -10,7 +10,7 @@ from ..errors import DubitoError
 from ._collections import _checked, _lines
 from ._masks import Numbering, PixelFiles, Size, canvas, compact, for_each, image_size, stack_masks
 from ._parts import Parts, Reader
-from .classes import CAMVID, CAMVID_VOID, CITYSCAPES_IDS, VOC
+from .classes import CAMVID, CAMVID_VOID, CITYSCAPES, CITYSCAPES_IDS, VOC
 from .images import inside
 
 VOC_VOID = 255
@@ -67,15 +67,17 @@ def _voc_pairs(listed: Path, split: str) -> Pairs:
 def cityscapes(size: Size | None = None, fit: str = "scale") -> Reader:
     """A reader of Cityscapes: ``leftImg8bit/SPLIT/CITY`` and ``gtFine/SPLIT/CITY`` with label ids -> 19 train ids.
 
-    Void classes, and the test masks, which are dummies, become -100.
+    Void classes, and the test masks, which are dummies, become -100. Where masks of label ids are missing, those
+    of train ids that the authors' scripts write beside them are read as they are.
     """
 
     def read(root: Path, split: str) -> Parts | None:
         for base in (root, root / "cityscapes", root / "Cityscapes"):
             images, masks = base / "leftImg8bit" / split, base / "gtFine" / split
             if images.is_dir() and masks.is_dir():
-                pairs = _city_pairs(base, images, split)
-                numbering = Numbering(CITYSCAPES_IDS, range(34))
+                kind = next((k for k in _CITY_MASKS if any(masks.glob(f"*/*_gtFine_{k}.png"))), "labelIds")
+                pairs = _city_pairs(base, images, split, kind)
+                numbering = _CITY_MASKS[kind]()
                 names = [Path(i).name.removesuffix("_leftImg8bit.png") for i, _ in pairs]
                 return paired(base, pairs, numbering, size, fit, names)
         return None
@@ -83,14 +85,20 @@ def cityscapes(size: Size | None = None, fit: str = "scale") -> Reader:
     return read
 
 
-def _city_pairs(base: Path, images: Path, split: str) -> Pairs:
+_CITY_MASKS = {
+    "labelIds": lambda: Numbering(CITYSCAPES_IDS, range(34)),
+    "labelTrainIds": lambda: Numbering({i: i for i in range(len(CITYSCAPES))}, [255]),
+}
+
+
+def _city_pairs(base: Path, images: Path, split: str, kind: str) -> Pairs:
     pairs: list[tuple[str, str | None]] = []
     for city in sorted(e.name for e in os.scandir(images) if e.is_dir()):
         for file in sorted(os.listdir(images / city)):
             if not file.endswith("_leftImg8bit.png"):
                 continue
             stem = file.removesuffix("_leftImg8bit.png")
-            mask = f"gtFine/{split}/{city}/{stem}_gtFine_labelIds.png"
+            mask = f"gtFine/{split}/{city}/{stem}_gtFine_{kind}.png"
             if not (base / mask).is_file():
                 raise DubitoError("image without a mask", where=str(images / city / file), expected=mask)
             pairs.append((f"leftImg8bit/{split}/{city}/{file}", mask))

@@ -20,10 +20,10 @@ from ._masks import (
     canvas,
     compact,
     for_each,
-    image_size,
     is_colour,
     read_mask,
     stack_masks,
+    upright_size,
 )
 from ._pixel_sets import sizes_agree
 from .images import SUFFIXES, _files
@@ -85,8 +85,8 @@ def mask_folders(
     paths = [pictures[stem] for stem in stems]
     files = [[table.get(stem) for stem in stems] for table in tables]
     pairs = [(base / path, mask) for column in files for path, mask in zip(paths, column) if mask]
+    sizes: list[Size] = for_each(upright_size, [base / path for path in paths])
     for_each(sizes_agree, pairs)
-    sizes: list[Size] = for_each(image_size, [base / path for path in paths])
     extents, size = canvas(sizes, size, fit, paths)
     named = _names(classes, drawn)
     given = [mask for _, mask in pairs]
@@ -95,7 +95,7 @@ def mask_folders(
     labels, crowd = columns[0], None
     if annotators:
         labels, crowd = _several(torch.stack(columns, 1))
-    seen = int(labels.max()) + 1
+    seen = max(int(column.max()) for column in columns) + 1  # a class may win no vote
     titles = named or tuple(map(str, range(max(seen, numbering.num_classes if values else 0, 1))))
     return LabelledData(
         PixelFiles(base, paths, extents, size, FILL),
@@ -115,7 +115,7 @@ def _several(masks: Tensor) -> tuple[Tensor, Triplets]:
     """(N, R, H, W) -> the vote (N, H, W), and one entry for each mask that was drawn."""
     from ..segmentation.annotators import several_masks, vote
 
-    return vote(masks, int(masks.max()) + 1).to(masks.dtype), several_masks(masks)
+    return vote(masks, max(1, int(masks.max()) + 1)).to(masks.dtype), several_masks(masks)
 
 
 def pixel_images(
@@ -125,7 +125,7 @@ def pixel_images(
     base = _folder(images)
     pictures = _by_stem(base)
     paths = list(pictures.values())
-    sizes: list[Size] = for_each(image_size, [base / path for path in paths])
+    sizes: list[Size] = for_each(upright_size, [base / path for path in paths])
     extents, size = canvas(sizes, size, fit, paths)
     void = torch.full((1, 1, 1), IGNORED, dtype=torch.int8).expand(len(paths), *size)
     return LabelledData(

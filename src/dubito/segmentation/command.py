@@ -68,12 +68,24 @@ def fit(job: FitJob, say: Say) -> Path:
     data = mask_folders(images, masks, **canvas, **options)
     if len(data) < 4:
         raise DubitoError("too few images", expected="at least 4", got=len(data))
+    if not bool((data.labels >= 0).any()):
+        raise DubitoError(
+            "every pixel of the masks is void", where=str(masks),
+            remedy="if 255 is a class and not void, name the values: --values 0,255",
+        )  # fmt: skip
     if int((data.labels.unique() >= 0).sum()) < 2:
         raise DubitoError(
             "the masks hold a single class", where=str(masks), got=data.classes[int(data.labels.max())],
             remedy="if 255 is a class and not void, name the values: --values 0,255",
         )  # fmt: skip
+    if len(labelled(data)) < 4:
+        raise DubitoError(
+            "too few images with a labelled pixel", where=str(masks), expected="at least 4",
+            got=len(labelled(data)),
+        )  # fmt: skip
     setting = _setting(job, data)
+    if job.method != "auto":
+        make(setting, job.method)  # refuses what cannot be trained before there is a run
     config = {"task": "pixels", "setting": asdict(setting), "method": job.method, "data": describe(data)}
     with RunFolder(job.out, config, seed=job.seed):
         return _complete(job, data, setting, say)
@@ -83,12 +95,19 @@ def _setting(job: FitJob, data: LabelledData) -> Setting:
     shape = (3, *data.labels.shape[1:])
     network = "encoder-decoder" if min(shape[1:]) >= 96 else "encoder-decoder-small"
     people = len(data.annotators) if data.crowd is not None else None
-    count = len(data) - held_out(len(data))
+    whole = len(labelled(data))
+    count = whole - held_out(whole)
     epochs = job.epochs or max(10, math.ceil(STEPS * min(BATCH, count) / count))
     return Setting(
         network if job.backbone == "auto" else job.backbone, shape, data.classes, people, epochs, job.size,
         job.seed, job.device,
     )  # fmt: skip
+
+
+def labelled(data: LabelledData) -> LabelledData:
+    """The images of which some pixel has a label: the others teach and judge nothing."""
+    some = (data.labels >= 0).flatten(1).any(1)
+    return data if bool(some.all()) else data.subset(some.nonzero().flatten())
 
 
 def held_out(count: int) -> int:
@@ -152,8 +171,9 @@ def learn(
 def _complete(job: FitJob, data: LabelledData, setting: Setting, say: Say) -> Path:
     from . import command_page
 
-    count = held_out(len(data))
-    valid, learned = data.split(count, len(data) - count, seed=setting.seed, purpose="validation")
+    usable = labelled(data)
+    count = held_out(len(usable))
+    valid, learned = usable.split(count, len(usable) - count, seed=setting.seed, purpose="validation")
     say(
         f"{len(learned):,} images to learn from, {count:,} held out; {len(data.classes)} classes; {setting.network}"
     )
@@ -207,6 +227,18 @@ def load(run: Path) -> tuple[SegmentationModel, Setting, str]:
     return model.eval(), setting, str(found.state["method"])
 
 
+def _check_place(out: Path, images: Path) -> None:
+    """Refuse a folder in which predictions would replace a run's own masks, or pass for images."""
+    if out.exists() and not out.is_dir():
+        raise DubitoError("masks go into a folder", where=str(out), got="a file")
+    if (out / "config.json").exists():
+        raise DubitoError("this folder is a run's", where=str(out), remedy="give --out another folder")
+    if images.resolve() in (out.resolve(), *out.resolve().parents):
+        raise DubitoError(
+            "predicted masks would lie among the images", where=str(out), remedy="give --out another folder"
+        )
+
+
 def predict(job: PredictJob, say: Say) -> Path:
     """Write masks and maps of uncertainty for the images of a folder; returns the folder they are in."""
     from .._context import device_of
@@ -214,8 +246,7 @@ def predict(job: PredictJob, say: Say) -> Path:
 
     model, setting, method = load(job.run)
     out = job.out.with_suffix("") if job.out.suffix == ".csv" else job.out
-    if out.exists() and not out.is_dir():
-        raise DubitoError("masks go into a folder", where=str(out), got="a file")
+    _check_place(out, job.data)
     canvas: dict[str, Any] = (
         {} if setting.side is None else {"size": (setting.side, setting.side), "fit": "scale"}
     )

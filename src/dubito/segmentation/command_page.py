@@ -109,7 +109,7 @@ def _maps(
         iou = mean_iou(counts) if bool(kept.any()) else None
         picked = found.log_p.gather(-1, given.clamp(min=0).unsqueeze(-1)).squeeze(-1)
         likelihood = float(picked[kept].mean()) if bool(kept.any()) else None
-        part = "held out" if name in held else "learned from"
+        part = "held out" if name in held else "learned from" if bool(kept.any()) else "no label"
         rows.append([name, part, iou, likelihood, float(found.entropy.mean())])
         if name in held and iou is not None:
             image = pictures.photo(files.image(found.row))
