@@ -141,12 +141,15 @@ def test_a_finished_search_is_reported_beside_the_papers_choice(tool):
         c for c in table.search("paper", None, None)
         if (c.method, c.noise, c.rate) == ("gce", "asymmetric", 0.4)
     ]  # fmt: skip
-    runs = made(gce=79.0) + [Result(c, {"validation_accuracy": float(c.param("q"))}) for c in place]
-    runs = list({r.id: r for r in reversed(runs)}.values())
+    scores = [{"validation_accuracy": float(c.param("q")), "test_accuracy": 0.5} for c in place]
+    runs = made(gce=79.0) + [Result(c, found) for c, found in zip(place, scores)]
+    runs = list({r.id: r for r in runs}.values())
     sections = tool("results_cells").sections("englesson2023", runs)
     text = tool("results_paper").paper_page("englesson2023", runs, sections)
     assert "### Our own search" in text
-    assert "| q=0.9 | q=0.3 |" in text
+    assert "| gce | asymmetric noise, 40 % | 5 | q=0.9 (90.00; 50.00) | q=0.3 (30.00; 50.00) |" in text
+    kept = tool("results_cells").current("englesson2023", runs)
+    assert {r.config.param("q") for r in kept} == {0.3}, "other points of a search are no cells"
 
 
 def test_interval_is_students(tool):

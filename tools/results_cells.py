@@ -63,9 +63,9 @@ def only_silent(paper: str, changes: Sequence[str]) -> bool:
 
 
 def current(paper: str, results: Sequence[Result]) -> list[Result]:
-    """Without runs of an earlier reading of what the paper leaves open."""
-    old = {r.id for s in sections(paper, results) if s.earlier for r in s.runs}
-    return [r for r in results if r.id not in old]
+    """The runs of sections: without other points of a search, and without an earlier reading of silent points."""
+    kept = {r.id for s in sections(paper, results) if not s.earlier for r in s.runs}
+    return [r for r in results if r.id in kept]
 
 
 def sections(paper: str, results: Sequence[Result]) -> list[Section]:

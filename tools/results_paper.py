@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from results_cells import Section, interval_text, wanted_ids
+from results_cells import Section, interval_text
 from results_open import open_cells, signed
 from results_parts import failing_parts
+from results_search import search
 from results_words import column_words, parameters, row_words
 
 from dubito.papers import paper as paper_module
-from dubito.papers.choose import searched
 from dubito.papers.claims import FAILS, HOLDS, check
 from dubito.papers.collect import Entry
-from dubito.papers.items import choice_key
 from dubito.papers.render import number, ours_text, paper_text
 from dubito.papers.results import Result, device_hours
 
@@ -113,7 +112,7 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     opened = list(open_cells(section))
     if opened:
         yield from ("", "### Open", "", *opened)
-    yield from _search(section, results)
+    yield from search(section, results)
 
 
 def _size(section: Section) -> str:
@@ -191,29 +190,6 @@ def _cells(section: Section, cells: Sequence[Entry]) -> Iterator[str]:
             parameters(e.params),
         ]
         yield f"| {' | '.join(fields)} |"
-
-
-def _search(section: Section, results: Sequence[Result]) -> Iterator[str]:
-    """What our own search chose, where it is finished."""
-    known = wanted_ids(section.paper, section.item.id, section.table.size, section.data)
-    mine = [r for r in results if r.config.item == section.item.id]
-    if section.changes or all(r.id in known for r in mine):
-        return
-    choices = searched(section.item, results, section.table.size, section.data)
-    if not choices:
-        return
-    printed = {choice_key(c): c for c in section.item.make(section.table.size, section.data, None)}
-    yield from (
-        "",
-        "### Our own search",
-        "",
-        "By noisy validation accuracy at the end of training, one seed:",
-        "",
-    )
-    yield from ("| place | ours chose | the paper chose |", "|---|---|---|")
-    for place, params in sorted(choices.items()):
-        theirs = parameters(printed[place].params) if place in printed else "-"
-        yield f"| {place} | {parameters(tuple(sorted(params.items())))} | {theirs} |"
 
 
 def _orderings(paper: str, results: Sequence[Result]) -> Iterator[str]:
