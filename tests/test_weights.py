@@ -30,6 +30,23 @@ def test_forget_rate_of_the_code(exponent):
     assert found == pytest.approx(schedule.tolist())
 
 
+def test_the_ends_of_a_schedule():
+    assert weights.forget_rate(7, 0.0) == 0.0
+    assert [weights.forget_rate(e, 0.2, 2, schedule="code") for e in (0, 1, 2)] == [0.0, 0.2, 0.2]
+    assert weights.forget_rate(0, 0.2, 1, schedule="code") == 0.0
+    for bad in ({"rate": 1.0}, {"exponent": 0.0}, {"ramp": 0}, {"epoch": -1}):
+        with pytest.raises(DubitoError):
+            weights.forget_rate(**{"epoch": 1, "rate": 0.2, **bad})
+
+
+def test_a_state_must_fit_the_losses():
+    batches = torch.arange(6.0).view(2, 3)
+    found = weights.moving_quantile(torch.zeros(2), batches, quantile=0.5, decay=0.5)
+    assert found.tolist() == [0.5, 2.0]
+    with pytest.raises(DubitoError):
+        weights.moving_quantile(torch.zeros(3), batches, quantile=0.5)
+
+
 def test_the_two_schedules_are_close_for_exponent_one():
     gaps = [
         abs(weights.forget_rate(e, 0.18) - weights.forget_rate(e, 0.18, schedule="code"))

@@ -120,7 +120,7 @@ def log_det(
         gram = gram.reshape(-1, *A.shape[-2:]).mean(0)
     elif kind != "volume":
         raise DubitoError("unknown kind", expected=" or ".join(KINDS), got=repr(kind))
-    eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    eye = torch.eye(*A.shape[-2:], dtype=A.dtype, device=A.device)
     logs: Tensor = torch.linalg.slogdet(gram + ridge * eye).logabsdet
     return -weight * logs if kind == "stacked" else weight * logs.mean() / 2
 

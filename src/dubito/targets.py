@@ -68,7 +68,7 @@ def smear(target: Tensor, matrix: Tensor) -> Tensor:
     check_square(matrix, "matrix")
     if matrix.dim() != 2:
         raise DubitoError("matrix must have two axes", expected="(L, L)", got=tuple(matrix.shape))
-    size = matrix.shape[-1]
+    size = len(matrix)
     if target.is_floating_point():
         dtype = torch.promote_types(target.dtype, matrix.dtype)
         return _weights(target, size, dtype) @ matrix.to(dtype)
@@ -163,7 +163,7 @@ def _check_labels(target: Tensor, num_classes: int) -> None:
     """The check of the losses, without a label to ignore: weights cannot say that one does not count."""
     if target.dtype == torch.bool or target.is_complex():
         raise DubitoError("class indices must be integers", got=str(target.dtype), remedy="use target.long()")
-    if not checks_values(target) or target.numel() == 0:
+    if not checks_values(target):
         return
     bad = (target < 0) | (target >= num_classes)
     if bad.any():

@@ -133,7 +133,7 @@ def moving_quantile(state: Tensor, losses: Tensor, *, quantile: float, decay: fl
     if not 0 <= quantile <= 1 or not 0 <= decay < 1:
         raise DubitoError("quantile must lie in [0, 1] and decay in [0, 1)", got=f"{quantile}, {decay}")
     check_floating(losses, "losses")
-    check_broadcast(state=state, losses=losses[..., :1].sum(-1))
+    check_broadcast(state=state, losses=losses.new_empty(losses.shape[:-1]))
     return _moving_quantile(state, at_least_float32(losses), quantile, decay)
 
 

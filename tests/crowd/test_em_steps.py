@@ -12,9 +12,10 @@ import torch
 from dubito.crowd import CrowdLabels, aggregate, update
 from dubito.crowd._em import Base, Shared, expectation_maximisation
 from dubito.crowd._hierarchical import Hierarchical
-from dubito.crowd._layout import lay_out
+from dubito.crowd._layout import e_step, lay_out, vote_shares
 from dubito.crowd._rules import Full, OneCoin, Skill, matrices
 from dubito.crowd._warm import carry_over, changed_part, move, spread_out
+from dubito.errors import DubitoError
 
 RULES = [Full(0.0), Full(1.5), OneCoin(2.0), Hierarchical(4.0)]
 
@@ -179,3 +180,35 @@ def test_a_start_is_matched_by_the_names_of_annotators(simulate, method):
     torch.testing.assert_close(matrices(layout, fitted), straight[[4, 2, 0, 1, 3]], atol=1e-9, rtol=0)
     torch.testing.assert_close(prior, first.class_prior)
     assert math.isfinite(fitted.penalty)
+
+
+def test_the_prior_settles_before_the_objective_is_recorded(simulate):
+    crowd, *_ = simulate(9)
+    rule, layout = Full(2.0), lay_out(crowd, dtype=torch.float64)
+    fitted, items = None, vote_shares(layout)
+    for _ in range(1 + rule.burn_in):
+        prior = (items.prior + 0.7) / (items.prior.sum() + 2.1)
+        fitted = rule.fit(layout, items.counts, fitted, burning=True)
+        items = e_step(layout, fitted.table, prior.log())
+    result = em(crowd, rule, iterations=3)[1]
+    torch.testing.assert_close(result.fitted.hyper["pooled"], fitted.hyper["pooled"], atol=1e-12, rtol=0)
+    assert result.trace[0] == pytest.approx(
+        items.log_likelihood + fitted.penalty + 0.7 * float(prior.log().sum()), abs=1e-9
+    )
+
+
+def test_one_label_is_enough_to_start_from():
+    one = CrowdLabels([0], ["a"], [1], classes=2)
+    first = aggregate(one, "dawid-skene")
+    assert aggregate(one, "dawid-skene", start=first).codes.tolist() == [1]
+    with pytest.raises(DubitoError, match="no matrices"):
+        aggregate(one, "dawid-skene", start=aggregate(one, "vote"))
+
+
+def test_fewer_items_than_one_are_left_of_a_class():
+    crowd = CrowdLabels.from_dense([[0, 0, 0], [1, 1, 1], [0, 0, 1]])
+    before = aggregate(crowd, "dawid-skene")
+    part = changed_part(before, crowd.append([1], [9], [1]))
+    left = before.probabilities[[0, 2]].sum(0)
+    assert float(left.min()) < 1
+    torch.testing.assert_close(part.items, left, atol=1e-9, rtol=0)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dubito.crowd import CrowdLabels
+from dubito.crowd._hierarchical import Hierarchical
 from dubito.crowd._layout import Layout, lay_out
 from dubito.crowd._rules import Full, OneCoin, Skill, _newton, matrices, rasch
 
@@ -17,7 +18,8 @@ def some_counts(K: int, seed: int = 0) -> tuple[Layout, torch.Tensor]:
     """Expected counts at random; annotator 3 gave none, 1 hardly any, 0 none to the last class."""
     rng = np.random.default_rng(seed)
     item, who = np.repeat(np.arange(12), 3), np.tile([0, 1, 2], 12)
-    crowd = CrowdLabels(item, who, rng.integers(K, size=36), classes=K, annotator_ids=4)
+    label = np.where(who == 1, 0, rng.integers(K, size=36))
+    crowd = CrowdLabels(item, who, label, classes=K, annotator_ids=4)
     layout = lay_out(crowd, dtype=torch.float64)
     counts = torch.from_numpy(rng.gamma(1.0, 3.0, size=(len(layout.key_label), K)))
     counts[layout.key_annotator == 0, -1] = 0.0
@@ -81,6 +83,7 @@ def test_the_prior_follows_the_crowd_while_burning_and_then_stays(rule: Full | O
 def test_without_a_prior_nothing_has_to_settle(rule: type[Full] | type[OneCoin]) -> None:
     assert rule(0.0).burn_in == 0
     assert rule(0.5).burn_in > 0
+    assert (Skill(1.0).burn_in, Hierarchical(1.0).burn_in) == (0, 0)  # their priors follow at every step
 
 
 @pytest.mark.parametrize("K", [1, 2, 4])

@@ -8,7 +8,7 @@ import torch
 
 from dubito.crowd import CrowdLabels, aggregate, update
 from dubito.crowd.intervals import beta_interval, jeffreys
-from dubito.crowd.vote import PIECE, majority_vote, vote_counts
+from dubito.crowd.vote import PIECE, cells, majority_vote, vote_counts
 from dubito.errors import DubitoError
 
 
@@ -98,3 +98,11 @@ def test_a_vote_leaves_nothing_to_go_on_from():
     crowd = CrowdLabels.from_dense([[0, 1], [1, 1]])
     with pytest.raises(DubitoError):
         update(aggregate(crowd, "vote"), crowd.append([0], [5], [0]))
+
+
+def test_places_beyond_two_to_the_31():
+    """Codes are 32 bits wide, places in the table of items and classes are not."""
+    crowd = CrowdLabels([0, 1], ["a", "a"], [2, 1], classes=3)
+    crowd.item_ids = range(2**30)
+    crowd.item = torch.tensor([2**30 - 1, 5], dtype=torch.int32)
+    assert cells(crowd).tolist() == [3 * (2**30 - 1) + 2, 16]

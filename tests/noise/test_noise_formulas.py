@@ -15,6 +15,7 @@ from dubito.noise import (
     ceiling,
     cifar10_annotators,
     corrupt,
+    flip_map,
     hammer_spammers,
     input_dependent_annotators,
     missing_not_at_random,
@@ -141,7 +142,7 @@ def test_one_annotator_and_two_classes_are_enough():
     assert P.shape == (50, 1, 2)
     assert float(P[:, 0, 0].mean()) == pytest.approx(0.8, abs=1e-12)
     assert pair_flip(2, 0.3).tolist() == [[0.7, 0.3], [0.3, 0.7]]
-    assert resample(1, 0.4).tolist() == [[1.0]]
+    assert resample(1, 0.4).tolist() == flip_map(1, {}, 0.4).tolist() == [[1.0]]
 
 
 def test_a_ceiling_weighs_classes_by_their_shares():
@@ -167,6 +168,7 @@ def test_the_next_class_of_the_superclass():
     for c, following in zip(beavers, [30, 55, 72, 95, 4]):
         assert (float(T[c, c]), float(T[c, following])) == (0.75, 0.25)
     assert float(asymmetric("cifar100", 0.25)[99, 0]) == 0.25
+    assert T.shape == asymmetric("cifar100", 0.25).shape == (100, 100)
 
 
 def test_four_annotators_written_out():

@@ -93,3 +93,29 @@ def test_scores_of_different_kinds_are_not_added():
     for other in (SegmentationScores(2, bins=3), SegmentationScores(2, boundary=0.1)):
         with pytest.raises(DubitoError, match="different kinds"):
             SegmentationScores(2).merge(other)
+
+
+def test_pixels_of_each_bin():
+    scores = SegmentationScores(2, bins=4)
+    p = torch.tensor([0.5, 0.51, 0.74, 0.75, 0.76, 1.0], dtype=torch.float64)
+    log_p = torch.stack([p, 1 - p], -1).log().view(1, 6, 2)
+    log_p[0, 5, 0] = 1e-9  # a rounding above certainty
+    scores.add(log_p, torch.tensor([[0, 1, 0, 0, 0, 1]]))
+    size, right, confidence = scores.sums("bin")
+    assert size.tolist() == [0, 1, 3, 2]
+    assert right.tolist() == [0, 1, 2, 1]
+    np.testing.assert_allclose(confidence / 2**20, [0, 0.5, 2.0, 1.76], atol=1e-5)
+
+
+def test_one_pixel_can_be_scored():
+    scores = SegmentationScores(3)
+    truth = torch.tensor([[2, -100], [-100, -100]])
+    scores.add(torch.zeros(2, 2, 3).log_softmax(-1), truth)
+    found = scores.results()
+    assert (found["pixels"], found["accuracy"]) == (1.0, 0.0)
+    assert scores.boundary_iou()[1].tolist() == [True, False, True]
+    sure = torch.tensor([-9.0, -9.0, 0.0]).expand(2, 2, 3).log_softmax(-1)
+    right = SegmentationScores(3)
+    right.add(sure, truth)
+    assert right.boundary_iou()[0].tolist() == [0.0, 0.0, 1.0]
+    assert right.boundary_iou()[1].tolist() == [False, False, True]

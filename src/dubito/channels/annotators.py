@@ -130,7 +130,7 @@ def check_annotators(annotators: Tensor, count: int) -> None:
         raise DubitoError(
             "annotator ids must be integers", got=str(annotators.dtype), remedy="use annotators.long()"
         )
-    if not checks_values(annotators) or annotators.numel() == 0:
+    if not checks_values(annotators):
         return
     bad = (annotators < 0) | (annotators >= count)
     if bad.any():

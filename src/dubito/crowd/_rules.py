@@ -102,7 +102,7 @@ class Full:
         n = layout.by_annotator(counts)
         row = n[layout.key_annotator] + s
         A = torch.where(row > 0, (counts + pseudo) / row.clamp(min=TINY), 1.0 / layout.num_classes)
-        left = torch.where(n + s > 0, s / (n + s).clamp(min=TINY), 1.0) if s else (n <= 0).to(n)
+        left = s / (n + s) if s else (n <= 0).to(n)
         pattern = P if s else torch.full_like(P, 1.0 / layout.num_classes)
         penalty = 0.0
         if s:

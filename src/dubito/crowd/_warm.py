@@ -47,9 +47,9 @@ def move(layout: Layout, annotator: Tensor, label: Tensor, values: Tensor) -> Te
     """Key values under this layout's numbering; keys that it does not have are dropped."""
     own = layout.key_annotator * layout.num_classes + layout.key_label
     key = annotator * layout.num_classes + label
-    place = torch.searchsorted(own, key).clamp(max=max(len(own) - 1, 0))
-    known = (annotator >= 0) & (own[place] == key) if len(own) else annotator < 0
-    return layout.zeros(len(own), layout.num_classes).index_add_(0, place[known], values[known])
+    known = torch.isin(key, own)  # no key of annotator -1 is among them
+    place = torch.searchsorted(own, key[known])
+    return layout.zeros(len(own), layout.num_classes).index_add_(0, place, values[known])
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,6 @@ def changed_part(previous: Aggregate, crowd: CrowdLabels) -> Part | None:
     present = torch.zeros(crowd.num_annotators * K, dtype=torch.bool, device=device)
     before = previous.state.layout
     present[before.key_annotator * K + before.key_label] = True
-    present[key] = True
     was = rows < old
     q = previous.probabilities
     known = codes[codes < len(q)]

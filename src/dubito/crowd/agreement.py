@@ -53,7 +53,7 @@ def annotator_agreement(crowd: CrowdLabels) -> Tensor:
     same = (counts[item, label] - 1) / others.clamp(min=1)
     total = torch.zeros(crowd.num_annotators, dtype=torch.float64, device=item.device)
     seen = total.clone().index_add_(0, crowd.annotator, (others > 0).double())
-    return total.index_add_(0, crowd.annotator, same) / torch.where(seen > 0, seen, torch.nan)
+    return total.index_add_(0, crowd.annotator, same) / seen  # 0 / 0 for who shares no item
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def ask_next(
     first = expected_gain(q, A[0])
     items = _best(first, 4 * n + 100)
     gain = _rounded(expected_gain(q[items].unsqueeze(1), A.unsqueeze(0)))
-    gain = gain.masked_fill(_already(crowd, items, people), -1.0)
+    gain = gain.masked_fill(_already(crowd, items, people), -torch.inf)
     return _pack(crowd, _greedy(gain.cpu(), items.tolist(), people.tolist(), n, per_annotator))
 
 
@@ -148,10 +148,10 @@ def _greedy(
         if value < 0:
             break
         chosen.append((items[row], people[column], value))
-        gain[row] = -1.0
+        gain[row] = -torch.inf
         asked[column] += 1
         if limit is not None and asked[column] >= limit:
-            gain[:, column] = -1.0
+            gain[:, column] = -torch.inf
     return chosen
 
 

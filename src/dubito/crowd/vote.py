@@ -69,7 +69,9 @@ def majority_vote(
     generator = torch.Generator().manual_seed(seed)
     draws = torch.rand(crowd.num_items, generator=generator).to(counts.device)[rows]
     among = counts[rows] == counts[rows].amax(1, keepdim=True)
-    wanted = (draws * among.sum(1)).floor().clamp(max=crowd.num_classes - 1) + 1
+    wanted = (
+        draws * among.sum(1)
+    ).floor() + 1  # draws are below 1 by 2^-24 at least: never more than there are
     codes[rows] = (among.cumsum(1) == wanted.unsqueeze(1)).int().argmax(1)
     tied = torch.zeros(crowd.num_items, dtype=torch.bool, device=counts.device)
     tied[rows] = True

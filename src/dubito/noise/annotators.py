@@ -37,7 +37,7 @@ def is_dominant(A_mean: Tensor) -> bool:
     """
     A = stochastic(A_mean, "A_mean", 2)
     own = torch.eye(len(A), dtype=torch.bool)
-    return bool((A.diagonal() > A.masked_fill(own, -1.0).amax(0)).all())
+    return bool((A.diagonal() > A.masked_fill(own, 0.0).amax(0)).all())
 
 
 def pairwise_flippers(
