@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -222,3 +223,22 @@ def test_labels_and_trace_of_one_reading(low):
     assert found[1][1][7].any()
     for a, b in zip(*found):
         torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_labels_given_to_one_prediction_and_to_none(sparse):
+    """Many labels of one item, whose prediction is broadcast; and a batch in which nobody gave a label."""
+    channel = AnnotatorConfusion(3, 4, sparse=sparse, diagonal=0.6)
+    A = channel.matrices().detach()
+    log_p = torch.tensor([[0.1, 0.7, -0.4, 0.3]]).log_softmax(-1).requires_grad_()
+    who, y = torch.tensor([0, 2, 2]), torch.tensor([3, 1, 0])
+    found = channel.log_given(log_p, who, y)
+    p = log_p.detach().exp()[0]
+    wanted = [math.log(float((p @ A[r])[k])) for r, k in zip(who.tolist(), y.tolist())]
+    assert found.tolist() == pytest.approx(wanted, abs=1e-5)
+    found.sum().backward()
+    share = sum(p * A[r, :, k] / (p @ A[r])[k] for r, k in zip(who.tolist(), y.tolist()))
+    torch.testing.assert_close(log_p.grad[0], share)
+    nobody = channel.log_given(log_p.detach()[:0], who[:0], y[:0])
+    assert nobody.shape == (0,)
+    assert nobody.sum().item() == 0
