@@ -260,7 +260,7 @@ def warm() -> None:
     target, weight = torch.randint(11, (512,), generator=source), torch.randn(512, 11, generator=source)
 
     def both(device: str, tau: float, full: bool) -> list[Tensor]:
-        m, s = (x.to(device).requires_grad_() for x in (mean, scale))
+        m, s = (x.clone().to(device).requires_grad_() for x in (mean, scale))
         if not full:
             found = fixed_link(m, s, torch.full((512, 1), tau, device=device), 64 if tau >= 0.5 else 128)[0]
             loss = (found * weight.to(device)).sum()
