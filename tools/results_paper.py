@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from results_cells import Section, interval_text
 from results_open import open_cells, signed
 from results_parts import failing_parts
+from results_power import tellable
 from results_search import search
 from results_words import column_words, parameters, row_words
 
@@ -112,6 +113,7 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     opened = list(open_cells(section))
     if opened:
         yield from ("", "### Open", "", *opened)
+    yield from tellable(section)
     yield from search(section, results)
 
 
