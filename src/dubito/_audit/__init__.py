@@ -260,7 +260,8 @@ def _notes(log_p: Array, y: Array, high: float, missed: float, fixed: Correction
     if fixed is None and missed > high + HIDDEN:
         notes.append(
             f"errors on the very items that the model finds hard look like difficulty: up to {100 * missed:.0f} % "
-            "of the labels could be wrong without showing; to know, check a spot sample and give it back"
+            "of the labels could be wrong without showing; to know, check a spot sample (spot_check) and give it "
+            "back (--gold; in Python checked=)"
         )
     few = np.flatnonzero(np.bincount(y, minlength=K) < FEW)
     if len(few):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,28 @@ class Audit:
     notes: tuple[str, ...]
     nearby: dict[int, tuple[int, ...]] = field(default_factory=dict, repr=False)
     checked: Array | None = None
+
+    @property
+    def unchecked(self) -> int:
+        """How many labels were not checked."""
+        return len(self.given) if self.checked is None else int((self.checked < 0).sum())
+
+    def part(self, rows: Any) -> Audit:
+        """The verdicts on some labels (rows in the order wanted); what is said about all of them stays."""
+        kept = np.asarray(rows, dtype=np.int64)
+        place = np.full(len(self.given), -1, dtype=np.int64)
+        place[kept] = np.arange(len(kept))
+        order = place[self.order]
+        near = {
+            int(place[row]): tuple(int(place[i]) for i in others if place[i] >= 0)
+            for row, others in self.nearby.items()
+            if place[row] >= 0
+        }
+        names = ("ids", "given", "suggested", "p_wrong", "probabilities", "why")
+        some: dict[str, Any] = {n: getattr(self, n)[kept] for n in names}
+        for name in ("annotators", "checked"):
+            some[name] = None if getattr(self, name) is None else getattr(self, name)[kept]
+        return replace(self, order=order[order >= 0], nearby=near, **some)
 
     def spot_check(self, n: int = SPOT) -> list[int]:
         """Rows whose check tells most about all labels: n of them, evenly along the ranking, unchecked so far."""

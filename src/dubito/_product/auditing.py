@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from ..crowd import CrowdLabels
 from ..data import LabelledData, read_npz
 from ..errors import DubitoError
 from . import gold as golden
-from . import page, stored
+from . import page, stored, writing
 from .findings import Findings, find
 from .given import read_labels, read_probs
 from .reading import read
@@ -41,7 +42,7 @@ def run(job: FitJob, probs: Path | None, say: Say) -> tuple[Path, Path]:
             say(f"No run and no --probs: training out of fold first, in {job.out}.")
             fit(replace(job, gold=None), say)
             folder = job.out
-        found, data = of_run(folder)
+        found, data = of_run(folder, job)
         people = found.people
         rows = found.to_check[: page.MOST_SUSPICIONS]
         shown = replace(found.audit, order=np.array(rows, dtype=np.int64))
@@ -63,11 +64,17 @@ def run(job: FitJob, probs: Path | None, say: Say) -> tuple[Path, Path]:
     for line in summary(found):
         say(line)
     table = ranked(job.out / "audit.csv", found)
+    if found.spot and found.to_check:
+        sample = writing.spot_check(job.out / "spot_check.csv", found)
+        say(f"to make the numbers surer: check the labels of {sample} and give it back with --gold")
     return table, report(made, job.out / "audit.html", anonymise=job.anonymise)
 
 
-def of_run(folder: Path) -> tuple[Findings, LabelledData]:
-    """What a finished run knows about its labels, judged anew from its out-of-fold probabilities."""
+def of_run(folder: Path, job: FitJob | None = None) -> tuple[Findings, LabelledData]:
+    """What a finished run knows about its labels, judged anew from its out-of-fold probabilities.
+
+    Checked labels of the job are looked at, and stay outside of the run: `dubito fit RUN --gold` takes them in.
+    """
     if task_of(folder) != "classes":
         raise DubitoError(
             "an audit is of runs with one class per item", where=str(folder), got=task_of(folder)
@@ -79,7 +86,10 @@ def of_run(folder: Path) -> tuple[Findings, LabelledData]:
     rows = torch.from_numpy(saved["rows"].astype(np.int64))
     if len(rows) and int(rows.max()) >= len(data):
         raise DubitoError("the data has changed since the run", where=before.source.path)
-    codes = golden.codes_of(golden.kept(folder, data), data)[rows]
+    known = golden.kept(folder, data)
+    if job is not None and job.gold is not None:
+        known |= golden.read_gold(job.gold, data)
+    codes = golden.codes_of(known, data)[rows]
     part = data.subset(rows)
     part = replace(part, extra={**part.extra, GOLD: codes})
     log_p = torch.from_numpy(saved["probs"]).double().clamp(min=1e-30).log()
@@ -93,6 +103,12 @@ def _judge(job: FitJob, path: Path) -> Findings:
     items = labels.items
     several = labels.annotator is not None and len(items) < len(labels.item)
     if several:
+        if job.gold is not None:
+            raise DubitoError(
+                "checked labels of a crowd go into a run",
+                got=str(job.gold),
+                remedy="dubito fit RUN --gold FILE",
+            )
         crowd = CrowdLabels(
             labels.item,
             labels.annotator,
@@ -104,10 +120,21 @@ def _judge(job: FitJob, path: Path) -> Findings:
         found = audit(crowd, probs)
         place = {name: i for i, name in enumerate(items)}
         rows = np.array([place[str(i)] for i in found.ids])
-    else:
-        found = audit(labels.label, probs, classes=classes, ids=labels.item, annotators=labels.annotator)
-        rows = np.arange(len(labels.label))
-    return Findings(found, rows, probs, probs, np.full(len(probs), -1))
+        return Findings(found, rows, probs, probs, np.full(len(probs), -1))
+    known = np.full(len(items), -1)
+    if job.gold is not None:
+        named = SimpleNamespace(ids=items, classes=classes)
+        known = golden.codes_of(golden.read_gold(job.gold, named), named).numpy()
+    found = audit(
+        labels.label,
+        probs,
+        classes=classes,
+        ids=labels.item,
+        annotators=labels.annotator,
+        checked=None if job.gold is None else [classes[k] if k >= 0 else None for k in known.tolist()],
+    )
+    rows = np.flatnonzero(known < 0)
+    return Findings(found.part(rows), rows, probs, probs, known)
 
 
 def ranked(path: Path, found: Findings) -> Path:

@@ -133,6 +133,7 @@ def audit(
         Path | None, typer.Option(help="Out-of-fold probabilities of any model: CSV, Parquet, npy or npz.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for audit.csv and audit.html.")] = None,
+    gold: Annotated[Path | None, typer.Option(help="Checked labels: columns id and gold.")] = None,
     images: Images = None,
     label: Label = None,
     annotator: Annotator = None,
@@ -162,6 +163,7 @@ def audit(
         epochs=epochs,
         seed=seed,
         device=device,
+        gold=gold,
         anonymise=anonymise,
         command=_command(),
         options={"delimiter": delimiter},

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._audit import Audit, Estimate, _nearby, audit, verdicts
+from .._audit import Audit, Estimate, _nearby, audit
 from .._audit.border import feature_table
 from .._audit.plan import Z, around
 from .._crowd_posteriors import CANDIDATES, Judged
@@ -66,6 +66,11 @@ class Findings:
     ask: dict[int, str] = field(default_factory=dict)
 
     @property
+    def spot(self) -> bool:
+        """Whether a sample of checks would help: not where several people judged the same items."""
+        return len(np.unique(self.rows)) == len(self.rows)
+
+    @property
     def to_check(self) -> list[int]:
         """Rows of the audit, the most suspicious first, without those that gold has settled."""
         return [int(r) for r in self.audit.order if self.gold[self.rows[r]] < 0]
@@ -82,20 +87,29 @@ def find(data: LabelledData, log_p: Tensor, seed: int = 0) -> Findings:
 
 
 def _single(data: LabelledData, probs: Array, known: Array, seed: int) -> Findings:
-    rows = np.flatnonzero(known < 0)
-    names, ids = np.array(data.classes, dtype=object), np.array(data.ids, dtype=object)
+    """Every label is judged; those that were checked correct the probabilities of the others, and are left out."""
     labels = data.labels.numpy()
+    rows = np.flatnonzero(labels >= 0)
+    names, ids = np.array(data.classes, dtype=object), np.array(data.ids, dtype=object)
     found = audit(
         names[labels[rows]].tolist(),
         probs[rows],
         classes=list(data.classes),
         ids=ids[rows].tolist(),
         features=_features(data, rows),
+        checked=_checked(names, known[rows]),
         seed=seed,
     )
+    open_ = np.flatnonzero(known[rows] < 0)
+    found, rows = found.part(open_), rows[open_]
     q = np.eye(len(data.classes))[np.maximum(known, 0)]
     q[rows] = found.probabilities
     return Findings(found, rows, probs, q, known)
+
+
+def _checked(names: Array, known: Array) -> list[str | None] | None:
+    """Names of the classes that are known; None for nothing."""
+    return [names[k] if k >= 0 else None for k in known.tolist()] if (known >= 0).any() else None
 
 
 def _one_each(data: LabelledData, probs: Array, known: Array, seed: int) -> Findings:
@@ -113,15 +127,11 @@ def _one_each(data: LabelledData, probs: Array, known: Array, seed: int) -> Find
         ids=ids[item].tolist(),
         annotators=crowd.annotator_ids[who].tolist(),
         features=_features(data, item),
+        checked=_checked(np.array(data.classes, dtype=object), known[item]),
         seed=seed,
     )
-    q_labels = found.probabilities.copy()
-    settled = known[item] >= 0
-    q_labels[settled] = np.eye(len(data.classes))[known[item][settled]]
-    p_wrong, suggested, order = verdicts(q_labels, label)
-    found = replace(found, probabilities=q_labels, p_wrong=p_wrong, suggested=suggested, order=order)
     q = probs.copy()
-    q[item] = q_labels
+    q[item] = found.probabilities
     q[known >= 0] = np.eye(len(data.classes))[known[known >= 0]]
     posteriors = torch.from_numpy(q)
     A = _counted(posteriors, data.crowd, crowd.num_annotators)

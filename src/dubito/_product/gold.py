@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,9 +25,16 @@ ANNOTATOR = "gold"  # checked labels of a crowd are those of an annotator of the
 FILE = "gold.csv"
 
 
-def read_gold(
-    path: Path, data: LabelledData, item: str | None = None, label: str | None = None
-) -> dict[str, str]:
+class Named(Protocol):
+    """What checked labels refer to."""
+
+    @property
+    def ids(self) -> Any: ...
+    @property
+    def classes(self) -> Any: ...
+
+
+def read_gold(path: Path, data: Named, item: str | None = None, label: str | None = None) -> dict[str, str]:
     """Item -> class, of the lines that have one; an unknown item or class is refused with its line.
 
     Columns are `id` (or another usual name of items) and `gold` (or correct, label), unless they are named.
@@ -67,7 +75,7 @@ def _as_known(text: str, known: set[str]) -> str:
     return text[1:] if text not in known and text[:1] == "'" and text[1:] in known else text
 
 
-def codes_of(gold: Mapping[str, str], data: LabelledData) -> Tensor:
+def codes_of(gold: Mapping[str, str], data: Named) -> Tensor:
     """Class numbers of the known items, -1 elsewhere ``(N,)``."""
     place = {name: k for k, name in enumerate(data.classes)}
     return torch.tensor([place[gold[i]] if i in gold else -1 for i in data.ids or ()], dtype=torch.int64)

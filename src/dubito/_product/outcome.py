@@ -118,12 +118,14 @@ def write(plan: Plan, done: Outcome, before: stored.Stored | None, say: Say) -> 
 
 
 def tables(plan: Plan, done: Outcome) -> None:
-    """predictions, label_quality, relabel, out_of_fold, transition; of a crowd also consensus and annotators."""
+    """predictions, label_quality, relabel, spot_check, out_of_fold, transition; of a crowd, its people."""
     folder, classes, found = plan.folder, list(plan.data.classes), done.found
     probs: Any = predict(done.run.model.cpu(), plan.data).log_p.softmax(-1).double().numpy()
     writing.predictions(folder / "predictions.csv", list(plan.data.ids or ()), probs, classes)
     writing.label_quality(folder / "label_quality.csv", done.data, found)
     writing.relabel(folder / "relabel.csv", done.data, found)
+    if found.spot:
+        writing.spot_check(folder / "spot_check.csv", found)
     writing.write_arrays(
         folder / "out_of_fold.npz", probs=found.probs, rows=done.rows.numpy(), fold=done.fold.numpy()
     )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .._report import Annotator, Curve, Fact, Matrix, ReportData
-from .._report.audits import SENTENCES, from_audit
+from .._report.audits import SENTENCES, from_audit, worth_checking
 from ..data import LabelledData
 from .choice import Choice
 from .findings import Findings, People
@@ -65,15 +65,13 @@ def _summary(
     rate, N = found.audit.noise_rate, len(found.audit.given)
     noisy, true = metrics["noisy_accuracy"], metrics.get("true_accuracy") or metrics["estimated_accuracy"]
     how = "" if "true_accuracy" in metrics else "by our estimate "
-    worth = next((p for p in found.audit.plan if p.found.value >= 0.5 * rate.value * N), found.audit.plan[-1])
     kind = SENTENCES.get(found.audit.kind.name, found.audit.kind.name)
     return [
         f"About {100 * rate.value:.1f} % of the {N:,} labels are wrong (95 % interval {100 * rate.low:.1f} to "
         f"{100 * rate.high:.1f} %): {kind[0].lower()}{kind[1:]}.",
         f"The model ({choice.method}) predicts {100 * noisy['value']:.1f} % of labels that it has not seen, "
         f"and {how}{100 * true['value']:.1f} % of the true classes.",
-        f"Checking the {worth.checked:,} most suspicious labels finds about {worth.found.value:,.0f} errors and "
-        f"leaves {100 * worth.left.value:.1f} % wrong.",
+        worth_checking(found.audit),
     ]
 
 

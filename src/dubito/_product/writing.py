@@ -108,6 +108,14 @@ def relabel(path: Path, data: LabelledData, found: Findings) -> Path:
     return write_csv(path, ["rank", "id", "annotator", "given", "suggested", "p_wrong", "ask", "gold"], rows)
 
 
+def spot_check(path: Path, found: Findings) -> Path:
+    """A sample that tells how far p_wrong can be trusted: no suggestion beside it that could sway who checks."""
+    a = found.audit
+    names = [str(c) for c in a.classes.tolist()]
+    rows = ([str(a.ids[r]), names[a.given[r]], ""] for r in a.spot_check() if found.gold[found.rows[r]] < 0)
+    return write_csv(path, ["id", "given", "gold"], rows)
+
+
 def consensus(path: Path, data: LabelledData, found: Findings) -> Path:
     """One line per item of a crowd."""
     assert data.crowd is not None

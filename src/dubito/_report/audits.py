@@ -84,17 +84,28 @@ def _picture(thumbnails: Any, row: int) -> Any:
 
 
 def _summary(audit: Audit) -> list[str]:
-    rate, N = audit.noise_rate, len(audit.given)
+    rate, N = audit.noise_rate, audit.unchecked
     spread = (
         "" if rate.low == rate.high else f" (95 % interval {100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
     )
-    worth = next((p for p in audit.plan if p.found.value >= 0.5 * rate.value * N), audit.plan[-1])
+    of = f"{N:,} labels" if len(audit.given) == N else f"{N:,} unchecked labels"
     return [
-        f"About {100 * rate.value:.1f} % of the {N:,} labels are wrong{spread}.",
+        f"About {100 * rate.value:.1f} % of the {of} are wrong{spread}.",
         f"{SENTENCES.get(audit.kind.name, audit.kind.name)}.",
-        f"Checking the {worth.checked:,} most suspicious labels finds about {worth.found.value:,.0f} errors and "
-        f"leaves {100 * worth.left.value:.1f} % wrong.",
+        worth_checking(audit),
     ]
+
+
+def worth_checking(audit: Audit) -> str:
+    """What checking the first labels brings: as many as find half of the errors."""
+    if not audit.plan:
+        return "Every label was checked."
+    half = 0.5 * audit.noise_rate.value * audit.unchecked
+    worth = next((p for p in audit.plan if p.found.value >= half), audit.plan[-1])
+    return (
+        f"Checking the {worth.checked:,} most suspicious labels finds about {worth.found.value:,.0f} errors and "
+        f"leaves {100 * worth.left.value:.1f} % wrong."
+    )
 
 
 def _facts(audit: Audit) -> list[Fact]:

@@ -1,0 +1,140 @@
+"""Labels that were checked: they correct the probabilities of the others, and only if these need it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dubito._audit import audit
+from dubito._audit.checked import correct, moved_to, spot_check
+from dubito.crowd import CrowdLabels
+from dubito.errors import DubitoError
+
+
+def sigmoid(u):
+    return 1 / (1 + np.exp(-u))
+
+
+def naive_value(theta, p, wrong):
+    """Negative log posterior of a and log b, label by label."""
+    total = theta[0] ** 2 / (2 * 2.0**2) + theta[1] ** 2 / (2 * 0.7**2)
+    for one, y in zip(p, wrong):
+        right = sigmoid(theta[0] + np.exp(theta[1]) * np.log(one / (1 - one)))
+        total -= np.log(right if y else 1 - right)
+    return total
+
+
+def test_the_correction_is_the_maximum_and_is_believed_only_where_needed():
+    generator = np.random.default_rng(0)
+    p = generator.uniform(0.01, 0.99, 400)
+    off = generator.random(400) < sigmoid(1.2 + 0.6 * np.log(p / (1 - p)))
+    found = correct(p, off)
+    best = naive_value(found.theta, p, off)
+    for step in ([0.05, 0], [-0.05, 0], [0, 0.05], [0, -0.05]):
+        assert naive_value(found.theta + step, p, off) > best
+    assert found.odds > 0.99
+    np.testing.assert_allclose(found.theta, [1.2, np.log(0.6)], atol=0.35)
+    right = correct(p, generator.random(400) < p)
+    assert right.odds < 0.2
+    assert np.abs(right(p) - p).max() < 0.05
+
+
+def test_few_checks_leave_more_open_than_many():
+    generator = np.random.default_rng(1)
+    p = generator.uniform(0.01, 0.99, 1000)
+    wrong = generator.random(1000) < sigmoid(2 + np.log(p / (1 - p)))
+    few, many = (correct(p[:n], wrong[:n]) for n in (20, 1000))
+    assert few.spread(p, 0) > 2 * many.spread(p, 0) > 0
+
+
+def hard(seed=0, n=2000, K=4):
+    """People err where the model doubts, and in its direction: nothing in the labels tells that from difficulty."""
+    generator = np.random.default_rng(seed)
+    logits = 2.0 * generator.standard_normal((n, K))
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    true = np.array([generator.choice(K, p=row) for row in p])
+    flip = generator.random(n) < 0.7 * (1 - p[np.arange(n), true])
+    others = p.copy()
+    others[np.arange(n), true] = 0
+    others /= others.sum(1, keepdims=True)
+    labels = np.where(flip, [generator.choice(K, p=row) for row in others], true)
+    return labels, true, p
+
+
+def gap(found, labels, true):
+    """Calibration error over ten bins, of the labels that were not checked."""
+    rest = np.ones(len(labels), bool) if found.checked is None else found.checked < 0
+    p, wrong = found.p_wrong[rest], (labels != true)[rest]
+    place = np.minimum((10 * p).astype(int), 9)
+    return sum(abs(p[place == b].sum() - wrong[place == b].sum()) for b in range(10)) / len(p)
+
+
+def test_a_hundred_checks_put_the_numbers_right():
+    labels, true, probs = hard()
+    blind = audit(labels, probs, bootstrap=0)
+    known = [None] * len(labels)
+    for row in blind.spot_check(100):
+        known[row] = int(true[row])
+    seen = audit(labels, probs, checked=known, bootstrap=4)
+    rest = seen.checked < 0
+    rate = (labels != true)[rest].mean()
+    assert gap(blind, labels, true) > 0.2
+    assert gap(seen, labels, true) < 0.08
+    assert seen.noise_rate.low < rate < seen.noise_rate.high
+    assert abs(seen.noise_rate.value - rate) < 0.1 < rate - blind.noise_rate.value
+    # What was checked is settled, comes last, and leaves the order of the others as it was.
+    assert set(np.unique(seen.p_wrong[~rest])) <= {0.0, 1.0}
+    assert sorted(seen.order[-100:].tolist()) == sorted(blind.spot_check(100))
+    assert seen.order[:-100].tolist() == [r for r in blind.order.tolist() if rest[r]]
+    np.testing.assert_allclose(seen.probabilities.sum(1), 1)
+    assert any("could be wrong without showing" in n for n in blind.notes)
+    assert not any("could be wrong without showing" in n for n in seen.notes)
+    assert seen.unchecked == len(labels) - 100
+    assert not set(seen.spot_check(50)) & set(blind.spot_check(100))
+
+
+def test_all_labels_checked_leave_nothing_to_do():
+    labels, true, probs = hard(n=60)
+    found = audit(labels, probs, checked=true.tolist(), bootstrap=2)
+    assert (found.unchecked, found.plan, found.noise_rate.value) == (0, (), 0)
+    np.testing.assert_array_equal(found.p_wrong, (labels != true).astype(float))
+
+
+def test_a_part_keeps_its_order_and_its_neighbours():
+    labels, _, probs = hard(n=80)
+    whole = audit(labels, probs, features=probs, bootstrap=0)
+    rows = [5, 3, 70, 11]
+    some = whole.part(rows)
+    np.testing.assert_array_equal(some.p_wrong, whole.p_wrong[rows])
+    assert [rows[i] for i in some.order] == [r for r in whole.order.tolist() if r in rows]
+    for row, near in some.nearby.items():
+        assert {rows[i] for i in near} <= set(whole.nearby[rows[row]])
+
+
+@pytest.mark.rel
+@pytest.mark.parametrize(
+    ("checked", "message"),
+    [
+        ([0, None], "one length"),
+        ([None, None, 7, None], "label|checked"),
+        (["a", None, None, None], "checked"),
+    ],
+)
+def test_bad_checks_are_refused(checked, message):
+    """Scorecard 13: a class that is not there, or the wrong number of them."""
+    with pytest.raises(DubitoError, match=message):
+        audit([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8]] * 2, checked=checked, bootstrap=0)
+
+
+def test_a_crowd_takes_no_checks():
+    crowd = CrowdLabels([0, 0, 1, 1], ["a", "b", "a", "b"], [0, 1, 1, 1])
+    with pytest.raises(DubitoError, match="leave out"):
+        audit(crowd, [[0.5, 0.5]] * 2, checked=[0, None])
+
+
+def test_moved_probabilities_and_the_sample():
+    q = np.array([[0.7, 0.2, 0.1], [1.0, 0.0, 0.0]])
+    moved = moved_to(q, np.array([0, 0]), np.array([0.6, 0.5]))
+    np.testing.assert_allclose(moved, [[0.4, 0.4, 0.2], [0.5, 0.25, 0.25]])
+    assert spot_check(np.arange(5), 9).tolist() == [0, 1, 2, 3, 4]
+    assert spot_check(np.arange(0), 9).tolist() == []
