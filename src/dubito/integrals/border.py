@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -115,9 +116,12 @@ def _check_values(mean: Tensor, scale: Tensor, temperature: Tensor) -> None:
     if not checks_values(mean):
         return
     for name, x in (("mean", mean), ("scale", scale), ("temperature", temperature)):
-        if not bool(torch.isfinite(x).all()):
+        if x.numel() == 0:
+            continue
+        least, most = (float(end) for end in torch.aminmax(x.detach()))  # NaN if anything is
+        if not (math.isfinite(least) and math.isfinite(most)):
             raise DubitoError(f"{name} is not finite", where=_place(~torch.isfinite(x), name))
-        if name != "mean" and bool((x < 0).any()):
+        if name != "mean" and least < 0:
             raise DubitoError(f"negative {name}", where=_place(x < 0, name), expected=f"{name} >= 0")
 
 

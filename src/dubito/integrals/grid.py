@@ -2,9 +2,10 @@
 
 The table of `table` has close cells where M bends and serves every precision. Here cells in x are equal, so that
 finding one is a rounding, and a polynomial of total degree 3 in the offsets is exact to float32. Angles up to pi/4
-have cells of the variable q = alpha, the first of them q = alpha^3, and those above q = (pi/2 - alpha)^2, because
-M = M_normal + O(alpha^3) at one end and depends on the square of the scale at the other: so derivatives keep their
-relative precision at both. A class has one angle, and what depends on it is found once, not once per node.
+have cells of the variable q = sin(alpha), the first of them q = sin(alpha)^3, and those above q = cos(alpha)^2,
+because M = M_normal + O(alpha^3) at one end and depends on the square of the scale at the other: so derivatives
+keep their relative precision at both. A class has one angle, and what depends on it is found once, not once per
+node. To search by, log F and the log of its slope are tabulated too, one number per cell: a single look finds each.
 """
 
 from __future__ import annotations
@@ -24,19 +25,24 @@ DEGREE = 3
 LOWER, UPPER = 60, 60  # angle cells below and above pi/4
 LEFT, RIGHT = round(X_MIN / STEP), round(X_MAX / STEP)
 CELLS = RIGHT - LEFT + 1
-PER_LOWER = LOWER / math.log1p(math.pi / 4 / TURN)
-PER_UPPER = UPPER / (math.pi / 4)
+_EDGE = math.sqrt(0.5)
+# A little less than a whole number of cells, so that rounding cannot lead into the next one.
+PER_LOWER = (LOWER - 1e-3) / math.log1p(_EDGE / TURN)
+PER_UPPER = (UPPER - 1e-3) / _EDGE
 _POINTS = 5
 _LAST = (LOWER + UPPER) * CELLS - 1
-_NONE = -60.0  # of M: below it -log F is nothing, and its exponential should not become denormal
+NONE = -50.0  # of M: below it -log F is nothing, and its products should not become denormal
 
 
 class Grid(NamedTuple):
-    """Coefficients, one tensor (angle cells x CELLS,) per power; centre and inverse half-width of q per cell."""
+    """Polynomials of M, one tensor (angle cells x CELLS,) per power of the offsets; log F and the log of
+    d log F / d steps at the upper edge of each cell; and v as a cubic in the smaller of sin and cos, (4, cells).
+    """
 
     coefficients: tuple[Tensor, ...]
-    centre: Tensor
-    inverse: Tensor
+    log_f: Tensor
+    log_rate: Tensor
+    offsets: Tensor
 
 
 class Columns(NamedTuple):
@@ -58,17 +64,19 @@ class Columns(NamedTuple):
         return values.flatten(-2).index_select(-1, self.own)
 
 
-def _angle_cells() -> tuple[Tensor, Tensor, Tensor]:
-    """Centre and half-width of q in each cell, and the angles at the Chebyshev points of each."""
-    edges = TURN * torch.expm1(torch.arange(LOWER + 1, dtype=torch.float64) / PER_LOWER)
+def _angle_cells() -> tuple[Tensor, Tensor]:
+    """The angles at the Chebyshev points of each cell, (cells, points), and v as a cubic, (4, cells)."""
+    lower = TURN * torch.expm1(torch.arange(LOWER + 1, dtype=torch.float64) / PER_LOWER)
     upper = (torch.arange(UPPER + 1, dtype=torch.float64) / PER_UPPER) ** 2
-    low = torch.cat([edges[:-1], upper[:-1]])
-    high = torch.cat([edges[1:], upper[1:]])
-    low[0], high[0] = 0.0, high[0] ** 3
+    low, high = torch.cat([lower[:-1], upper[:-1]]), torch.cat([lower[1:], upper[1:]])
+    high[0] = high[0] ** 3
     centre, half = (low + high) / 2, (high - low) / 2
     q = centre[:, None] + half[:, None] * _unit()
-    angles = torch.cat([q[:1] ** (1 / 3), q[1:LOWER], math.pi / 2 - q[LOWER:].clamp(min=0.0).sqrt()])
-    return centre, half, angles
+    angles = torch.cat([(q[:1] ** (1 / 3)).asin(), q[1:LOWER].asin(), q[LOWER:].sqrt().acos()])
+    cubic = torch.zeros(4, LOWER + UPPER, dtype=torch.float64)
+    cubic[0] = -centre / half
+    cubic[3, :1], cubic[1, 1:LOWER], cubic[2, LOWER:] = 1 / half[:1], 1 / half[1:LOWER], 1 / half[LOWER:]
+    return angles, cubic
 
 
 def _unit() -> Tensor:
@@ -78,44 +86,45 @@ def _unit() -> Tensor:
 @lru_cache(maxsize=1)
 def grid() -> Grid:
     """Built once per process in a tenth of a second."""
-    centre, half, angles = _angle_cells()
+    angles, offsets = _angle_cells()
     cells = torch.arange(LEFT, RIGHT + 1, dtype=torch.float64)
     x = ((cells[:, None] + 0.5 * _unit()) * STEP).flatten()
     values = sample(x, angles.flatten()).reshape(CELLS, _POINTS, LOWER + UPPER, _POINTS)
     u = (0.5 * _unit())[:, None].expand(_POINTS, _POINTS).flatten()
     v = _unit()[None].expand(_POINTS, _POINTS).flatten()
     flat = values.permute(2, 0, 1, 3).flatten(2) @ fit(DEGREE, u, v).T
-    flat = flat.flatten(0, 1).T.float().contiguous()
-    return Grid(tuple(flat.unbind(0)), centre.float(), (1 / half).float())
+    flat = flat.flatten(0, 1).T.contiguous()
+    _, _, _, _, one, _, _, two, _, three = flat
+    edge = flat[0] + one / 2 + two / 4 + three / 8
+    log_rate = edge + (one + two + 0.75 * three).neg().clamp(min=1e-30).log()
+    return Grid(tuple(flat.float().unbind(0)), -edge.exp().float(), log_rate.float(), offsets.float())
 
 
 def columns(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> Columns:
     """Standardise rows: mean and scale (B, K), temperature (B, 1), target (B,). No width may be 0."""
     own = target * len(target) + torch.arange(len(target))
     mean, scale = mean.t().contiguous(), scale.t().contiguous()
-    gumbel = (ROOT_C * temperature).t().expand_as(scale)
+    gumbel = (ROOT_C * temperature).t()
     width = torch.hypot(scale, gumbel)
     inverse = width.reciprocal()
-    base, v, turn = _place_angles(scale, gumbel)
-    relative = mean - mean.flatten().index_select(0, own)
     cos, sin = scale * inverse, gumbel * inverse
+    relative = mean - mean.flatten().index_select(0, own)
+    base, v, turn = _place_angles(cos, sin)
     mine = torch.stack([width, cos, sin, turn]).flatten(1).index_select(1, own)
-    return Columns(relative, width, inverse / STEP, cos, sin, base, v, turn, own, mine)
+    return Columns(relative, width, inverse.mul_(1 / STEP), cos, sin, base, v, turn, own, mine)
 
 
-def _place_angles(scale: Tensor, gumbel: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _place_angles(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Where the cells of an angle begin in the table, the offset v in its cell, and dv / d alpha."""
-    tab, steep = grid(), gumbel > scale
-    near = (torch.minimum(scale, gumbel) / torch.maximum(scale, gumbel)).atan_()  # from the nearer end
-    square = near.square()
-    cell = torch.where(steep, near * PER_UPPER, torch.log1p(near * (1 / TURN)).mul_(PER_LOWER)).floor_()
-    cell = torch.where(steep, cell.clamp(0, UPPER - 1) + LOWER, cell.clamp(0, LOWER - 1)).nan_to_num_(0.0)
-    at = cell.int().flatten()
-    centre, per = (x.index_select(0, at).view_as(near) for x in (tab.centre, tab.inverse))
-    first = cell == 0
-    q = torch.where(first, near * square, torch.where(steep, square, near))
-    rise = torch.where(first, 3 * square, torch.where(steep, -2 * near, 1.0))
-    return cell.mul_(CELLS).sub_(LEFT), (q - centre).mul_(per), rise.mul_(per)
+    near, steep = torch.minimum(cos, sin), sin > cos  # near: from the nearer end
+    cell = torch.where(steep, near * PER_UPPER + LOWER, torch.log1p(near * (1 / TURN)).mul_(PER_LOWER))
+    cell = cell.nan_to_num_(0.0).floor_()
+    a, b, c, d = grid().offsets.index_select(1, cell.int().flatten()).unflatten(1, near.shape).unbind(0)
+    v = torch.addcmul(c, d, near).mul_(near).add_(b).mul_(near).add_(a)
+    # The derivative in sin or cos, times that of sin or cos in the angle.
+    rise = c.addcmul_(d, near, value=1.5).mul_(near)
+    turn = b.add_(rise, alpha=2.0).mul_(torch.where(steep, -sin, cos))
+    return cell.mul_(CELLS).sub_(LEFT), v, turn
 
 
 def places(rows: Columns, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -128,26 +137,37 @@ def places(rows: Columns, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def look_up(rows: Columns, u: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """M and its derivatives in steps of x and in v, (N, K, B); they own their memory."""
-    a0, b0, c0, d0, a1, b1, c1, a2, b2, a3 = (
-        column.index_select(0, index).view_as(u) for column in grid().coefficients
-    )
-    v, twice = rows.v, 2 * rows.v
-    # Horner's rule in v for every power of u (a0 to a3), and the same for the derivative in v (b0 to b2)
-    slope0 = torch.addcmul(b0, torch.addcmul(c0, d0, v, value=1.5), twice)
-    slope1 = torch.addcmul(b1, c1, twice)
-    a0.addcmul_(b0.addcmul_(c0.addcmul_(d0, v), v), v)
-    a1.addcmul_(b1.addcmul_(c1, v), v)
-    a2.addcmul_(b2, v)
-    d_u = torch.addcmul(a1, torch.addcmul(a2, a3, u, value=1.5), u, value=2.0)
-    value = a0.addcmul_(a1.addcmul_(a2.addcmul_(a3, u), u), u).clamp_(min=_NONE)
-    return value, d_u, slope0.addcmul_(slope1.addcmul_(b2, u), u)
+    v, twice, coefficients = rows.v, 2 * rows.v, grid().coefficients
+
+    def at(power: int) -> Tensor:
+        return coefficients[power].index_select(0, index).view_as(u)
+
+    # Horner's rule in v for each power of u, and the same for the derivative in v: few arrays at a time, so that
+    # they stay in the cache.
+    two = at(8)
+    first, linear = at(5), at(6)
+    across = torch.addcmul(first, linear, twice).addcmul_(two, u)
+    first.addcmul_(linear, v)
+    two = at(7).addcmul_(two, v)
+    one = at(4).addcmul_(first, v)
+    del first, linear
+    three = at(9)
+    in_u = torch.addcmul(one, torch.addcmul(two, three, u, value=1.5), u, value=2.0)
+    one.addcmul_(two.addcmul_(three, u), u)
+    del two, three
+    square, cube, first = at(2), at(3), at(1)
+    in_v = torch.addcmul(first, torch.addcmul(square, cube, v, value=1.5), twice).addcmul_(across, u)
+    first.addcmul_(square.addcmul_(cube, v), v)
+    value = at(0).addcmul_(first, v).addcmul_(one, u).clamp_(min=NONE)
+    return value, in_u, in_v
 
 
-def rough(rows: Columns, u: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """M and its first two derivatives in steps of x to about 1e-3: enough to search by."""
-    c = grid().coefficients
-    a0, b0, a1, b1, bend = (c[j].index_select(0, index).view_as(u) for j in (0, 1, 4, 5, 7))
-    a1.addcmul_(b1, rows.v)
-    slope = torch.addcmul(a1, bend, u, value=2.0)
-    value = a0.addcmul_(b0, rows.v).addcmul_(a1.addcmul_(bend, u), u).clamp_(min=_NONE)
-    return value, slope, bend.mul_(2.0)
+def sweep(rows: Columns, t: Tensor) -> Tensor:
+    """The log-integrand at t (P, B), but for a constant and a nat or so: enough to search by."""
+    start = torch.addcmul(rows.base, rows.mean, rows.per_step, value=-1.0)
+    at = torch.addcmul(start, t.unsqueeze(1), rows.per_step)
+    index = torch.clamp(at, rows.base + LEFT, rows.base + (RIGHT + 0.5)).int().clamp_(0, _LAST)
+    tab = grid()
+    value = tab.log_f.index_select(0, index.flatten()).view_as(at).sum(1)
+    mine = rows.of_target(index)
+    return value.add_(tab.log_rate.index_select(0, mine.flatten()).view_as(mine))

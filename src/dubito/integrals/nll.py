@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,7 +42,9 @@ class _Likelihood(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        return *scaled_gradients(ctx, grad, ctx.lost), None, None
+        # Only an infinite gradient can make NaN of a zero.
+        lost = ctx.lost and (grad.is_cuda or not math.isfinite(float(grad.sum())))
+        return *scaled_gradients(ctx, grad, lost), None, None
 
 
 def log_likelihood(latent: Latent, target: Tensor, tol: float) -> tuple[Tensor, Tensor, int]:

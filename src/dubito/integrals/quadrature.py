@@ -69,7 +69,7 @@ def solve(
         hard = None
     else:
         answer = _merge(answer, hard, _thorough(*_pick(hard, mean, scale, temperature, target), tol))
-    error = answer.error + _TABLE * (1 + answer.log_p.abs())
+    error = torch.add(answer.error, answer.log_p.abs(), alpha=_TABLE).add_(_TABLE)
     d_mean = torch.where(answer.d_mean.abs() > _UNDERFLOW, answer.d_mean, 0.0)
     answer = answer._replace(error=error, d_mean=d_mean)
     if scale is given:  # no points
@@ -128,9 +128,11 @@ def spread_points(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tens
 
     Among themselves they are compared exactly: a target below another point has lost, and one that ties shares.
     """
-    points = (scale == 0) & (temperature == 0)
     ties = torch.ones_like(mean[:, 0])
     lost = torch.zeros_like(ties, dtype=torch.bool)
+    if bool((temperature > 0).all()):
+        return Spread(lost, scale, mean, ties, lost)
+    points = (scale == 0) & (temperature == 0)
     if not bool(points.any()):
         return Spread(points, scale, mean, ties, lost)
     widths = torch.where(scale > 0, scale, math.inf).amin(-1, keepdim=True)

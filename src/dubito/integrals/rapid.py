@@ -1,65 +1,78 @@
-"""The likelihood of ordinary rows in float32 on a CPU: what `scan` and `likelihood` do, in a third of the time.
+"""The likelihood of ordinary rows in float32 on a CPU, in a fraction of the operations of `scan` and `likelihood`.
 
 Classes lie before rows, and nodes before both: (N, K, B). So everything that belongs to a class or to a row is
-added along long contiguous runs, a sum over classes or nodes adds such runs, and most operations work in place. A
-sweep over few points and a closer look at the mode and both ends find where the integrand lives. The mathematics is
-that of `likelihood`; rows that miss are left to it.
+added along long contiguous runs, a sum over classes or nodes adds such runs, and most operations work in place.
+Where a batch is small the number of operations counts, not their size: one sweep over equally spaced points, with a
+single look into a table per class, finds the centre of the integrand and how far it reaches on both sides, and
+
+    t(s) = centre + rise (exp(bend s) - 1),   -1 <= s <= 1,
+
+takes s = -1, 0, 1 to the left end, the centre and the right end: smooth, and denser on the steeper side. The
+trapezoid rule in s converges exponentially. Nothing depends on the sweep being right: the terms at both ends, the
+change when every other node is left out, and a class too narrow for the nodes tell the error. Gradients are as in
+`likelihood`, out of the same pass; rows that miss are left to it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from .grid import STEP, Columns, columns, look_up, places, rough
+from .grid import NONE, STEP, Columns, columns, look_up, places, sweep
 from .gumbel_normal import ROOT_C
-from .likelihood import Answer, Nodes, laplace_nodes
+from .likelihood import Answer
 from .rows import log_slope_and_ratio
-from .scan import between, search_range, spaced
-from .search import Support
 
-_T = TypeVar("_T", Answer, Support)
-
-NODES = 25
+NODES = 29
+_POINTS = 40
 _ELEMENTS = 1 << 17  # nodes x classes x rows worked on at a time: what fits into a cache
-_POINTS = 24
-_CHANGE, _POWER, _EARLIER = 4e-3, 1.75, 5  # as in `likelihood`
+_CHANGE, _POWER, _EARLIER = 3e-3, 1.75, 4  # as in `likelihood`
 _NOTHING, _SHARE = 1e-8, 1e-4
 _ROUNDING = 3.5e-6  # of log p: what the table and float32 leave
+_BEYOND = 40.0  # what lies beyond an end, in terms at the end, with room for the gradients
+_NARROW = 0.5  # of the distance of nodes: a class narrower than that is a step that nodes may miss by chance
 _DEPTH = 120.0  # of the sum of log F: below it a term may lie outside the table
+_SPARE, _RAMP, _ROOM = 3.0, 5.0, 0.6  # nats below the drop aimed at; nats of a step at the ends; in steps
+
+
+class Stretch(NamedTuple):
+    """Where the integrand lives, (B,): its centre, and the distances of both ends from it."""
+
+    centre: Tensor
+    left: Tensor
+    right: Tensor
+
+
+_T = TypeVar("_T", Answer, Stretch)
 
 
 def rapid(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
     """Value, error and gradients of all rows; those that miss `tol` or have not settled need another rule."""
     inputs, drop = (mean, scale, temperature, target), min(38.0, 4 - math.log(tol))
-    parts, supports = [], []
+    parts, stretches = [], []
     for part in _split(inputs, NODES):
         rows = columns(*part)
-        support = find(rows, drop)
-        parts.append(integrate(rows, support.mode, laplace_nodes(support, NODES)))
-        supports.append(support)
-    answer, support = _joined(parts), _joined(supports)
-    missed = (~(answer.settled & (answer.error <= tol))).nonzero().squeeze(-1)
+        stretches.append(find(rows, drop))
+        parts.append(integrate(rows, stretches[-1], NODES))
+    answer, stretch = _joined(parts), _joined(stretches)
+    missed = (~((answer.error <= tol) & answer.settled)).nonzero().squeeze(-1)
     if len(missed):
         finer = 2 * NODES - 1
-        again = (x[missed] for x in (*inputs, *support))
-        closer = [
-            integrate(columns(*part[:4]), part[4], laplace_nodes(Support(*part[4:]), finer))
-            for part in _split(tuple(again), finer)
-        ]
+        again = tuple(x[missed] for x in (*inputs, *stretch))
+        closer = [integrate(columns(*part[:4]), Stretch(*part[4:]), finer) for part in _split(again, finer)]
         for old, new in zip(answer, _joined(closer)):
             old[missed] = new
     return answer
 
 
-def _split(inputs: tuple[Tensor, ...], nodes: int) -> Iterator[tuple[Tensor, ...]]:
+def _split(inputs: tuple[Tensor, ...], nodes: int) -> Iterable[tuple[Tensor, ...]]:
     size = max(1, _ELEMENTS // (inputs[0].shape[-1] * nodes))
-    return zip(*(x.split(size) for x in inputs))
+    return [inputs] if size >= len(inputs[0]) else zip(*(x.split(size) for x in inputs))
 
 
 def _joined(parts: list[_T]) -> _T:
@@ -68,113 +81,125 @@ def _joined(parts: list[_T]) -> _T:
     return type(parts[0])(*(torch.cat(column) for column in zip(*parts)))
 
 
-def _log_integrand(rows: Columns, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Roughly, at t (B, P): value, slope (B, P), and the second derivative at the first of them (B, 1)."""
-    _, u, index = places(rows, t.t())
-    m, m_x, m_xx = rough(rows, u, index)
-    y, y_x, y_xx = (rows.of_target(part) for part in (m, m_x, m_xx))
-    per_step = 1 / (STEP * rows.target[0])
-    minus_log_f = m.exp_()
-    ratio = y_xx / y_x
-    value = y + (-y_x).clamp_(min=1e-30).log_() - minus_log_f.sum(1)
-    bent = (m_x[0].square() + m_xx[0]).mul_(minus_log_f[0]).mul_(rows.per_step).mul_(rows.per_step)
-    second = (y_xx[0] - ratio[0].square()) * per_step.square() - bent.sum(0)
-    slope = (y_x + ratio) * per_step - minus_log_f.mul_(m_x).mul_(rows.per_step).sum(1)
-    return value.t(), slope.t(), second.unsqueeze(-1)
+@lru_cache(maxsize=1)
+def _points() -> tuple[Tensor, Tensor]:
+    """0, 1, 2, ... as a column, and under ones as two rows."""
+    numbers = torch.arange(_POINTS, dtype=torch.float32)
+    return numbers.unsqueeze(-1), torch.stack([torch.ones_like(numbers), numbers])
 
 
-def find(rows: Columns, drop: float) -> Support:
-    """Mode and ends of every row; NaN where an end is not far enough down."""
-    own, cos, sin, _ = rows.target
+def find(rows: Columns, drop: float) -> Stretch:
+    """The mean of the integrand and where it has dropped by `drop` nats, from one sweep.
+
+    Points within the drop are counted, those near its border in part: their number and their mean give both ends.
+    """
+    width, cos, sin, _ = rows.target
+    far = math.sqrt(2.2 * drop)
+    above = (sin * ((math.log(len(rows.mean)) + drop) / ROOT_C)).add_(cos, alpha=far)
     top = torch.add(rows.mean, rows.width, alpha=2.0).amax(0)
-    low, high = search_range(own, own * sin / ROOT_C, own * cos, top, len(rows.mean), drop)
-    t = spaced(low.unsqueeze(-1), high.unsqueeze(-1), _POINTS)
-    value, slope, _ = _log_integrand(rows, t)
-    found = between(t, value, slope, drop)
-    # A closer look at the mode and at both ends: what has not lost enough there has at the next point of the sweep.
-    value, slope, second = _log_integrand(rows, torch.cat([found.mode, found.ends], -1))
-    fallen = (torch.maximum(found.peak, value[:, :1]) - value[:, 1:]).clamp_(min=0.0).sqrt_()
-    root = math.sqrt(drop)
-    enough = fallen >= root
-    ends, fallen, slope = (
-        torch.where(enough, near, far)
-        for near, far in ((found.ends, found.outer), (fallen, found.root), (slope[:, 1:], found.slope))
-    )
-    fallen = torch.where(fallen >= root, fallen, math.nan)
-    return Support(found.mode, second.neg_().clamp_(min=1e-12), (ends - found.mode).abs_(), fallen, slope)
-
-
-def integrate(rows: Columns, mode: Tensor, nodes: Nodes) -> Answer:
-    """Sum over nodes; a row of which a part that counts lies outside the table gets an infinite error."""
-    t = (mode + nodes.offset).t().contiguous()
-    x, u, index = places(rows, t)
-    m, m_x, m_v = look_up(rows, u, index)
-    width, cos, sin, turn = rows.target
-    own_x = t / width
-    y, y_x, y_v = (rows.of_target(part) for part in (m, m_x, m_v))
-    log_slope, ratio, too_far = log_slope_and_ratio(own_x, y, y_x / STEP, y_v * turn, cos, sin, 1.0)
-    minus_log_f = m.exp_()
-    depth = minus_log_f.sum(1)
-    terms = nodes.log_weight.t() + log_slope - depth
-    log_p, weight, error, half = _summed(terms)
-    lost = (((depth > _DEPTH) | too_far) & (weight > 1e-9)).any(0)
-    error = torch.where(lost | nodes.spoilt, math.inf, error)
-    in_t = m_x.mul_(minus_log_f).mul_(rows.per_step)  # minus d log F / dt
-    in_t.flatten(1).index_fill_(1, rows.own, 0.0)
-    balance = in_t.sum(1).mul_(weight).neg_()
-    owns = torch.stack([balance, balance * own_x, balance * ratio])
-    parts = torch.empty(3, *in_t.shape)
-    torch.mul(in_t, weight.unsqueeze(1), out=parts[0])
-    torch.mul(parts[0], x, out=parts[1])
-    torch.mul(m_v.mul_(minus_log_f), weight.unsqueeze(1), out=parts[2])
-    return _finish(rows, log_p - width.log(), error, _halves(parts), _halves(owns), half)
+    low = width * -far
+    step = top.clamp_(min=0.0).addcmul_(width, above).sub_(low).mul_(1 / (_POINTS - 1))
+    numbers, sums = _points()
+    value = sweep(rows, torch.addcmul(low, numbers, step))
+    value -= value.amax(0)
+    inside = torch.clamp(value * (1 / _RAMP) + ((drop + _SPARE) / _RAMP + 0.5), 0.0, 1.0)
+    count, places_inside = sums @ inside
+    mass, first = sums @ value.clamp_(min=-60.0).exp_()
+    centre, middle = first / mass, places_inside / count
+    half = count.mul_(0.5).add_(_ROOM - 0.5)
+    left, right = (half + (centre - middle)).mul_(step), (half + (middle - centre)).mul_(step)
+    return Stretch(low.addcmul_(step, centre), left, right)
 
 
 @lru_cache(maxsize=8)
-def _picks(nodes: int) -> Tensor:
-    """(3, N): all nodes; every other one, counted twice; every fourth, four times."""
-    out = torch.ones(3, nodes)
+def _nodes(count: int) -> tuple[Tensor, Tensor]:
+    """s as a column, and (3, N): all nodes; every other one, counted twice; every fourth, four times."""
+    picks = torch.ones(3, count)
     for row, step in ((1, 2), (2, 4)):
-        out[row] = 0
-        out[row, ::step] = step
-    return out
+        picks[row] = 0
+        picks[row, ::step] = step
+    return torch.linspace(-1, 1, count).unsqueeze(-1), picks
 
 
-def _summed(terms: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def integrate(rows: Columns, stretch: Stretch, count: int) -> Answer:
+    """Sum over nodes; a row of which a part that counts lies outside the table gets an infinite error."""
+    s, picks = _nodes(count)
+    bend = (stretch.right / stretch.left).log_().add_(1e-4)  # 0 would divide by 0
+    rise = stretch.right / torch.expm1(bend)
+    log_weight = s * bend
+    t = torch.addcmul(stretch.centre, torch.expm1(log_weight), rise)
+    x, u, index = places(rows, t)
+    m, m_x, m_v = look_up(rows, u, index)
+    width = rows.target[0]
+    own_x = t / width
+    log_slope, ratio, too_far = _own(rows, own_x, *(rows.of_target(part) for part in (m, m_x, m_v)))
+    minus_log_f = m.exp_()
+    depth = minus_log_f.sum(1)
+    log_p, weight, error, half = _summed(log_slope.add_(log_weight).sub_(depth), picks)
+    log_p += (rise * bend / width).mul_(2 / (count - 1)).log_()
+    error += log_p.abs() * (4 * torch.finfo(m.dtype).eps)
+    error.masked_fill_(_too_narrow(rows, stretch, rise, bend * (_NARROW * 2 / (count - 1))), math.inf)
+    if too_far is not None or not float(depth.amax()) <= _DEPTH:
+        lost = depth > _DEPTH if too_far is None else (depth > _DEPTH) | too_far
+        error = torch.where((lost & (weight > 1e-9)).any(0), math.inf, error)
+    minus_log_f.mul_(weight.unsqueeze(1))
+    in_t = m_x.mul_(minus_log_f)  # minus d log F / d steps, weighted
+    in_t.flatten(1).index_fill_(1, rows.own, 0.0)
+    balance = (in_t * rows.per_step).sum(1).neg_()
+    owns = torch.stack([balance, balance * own_x, balance * ratio])
+    sums = torch.empty(3, 2, *rows.mean.shape)
+    for out, part in zip(sums.flatten(2), (in_t, x.mul_(in_t), m_v.mul_(minus_log_f))):
+        torch.mm(picks[:2], part.flatten(1), out=out)
+    return _finish(rows, log_p, error, sums, picks[:2] @ owns, half)
+
+
+def _too_narrow(rows: Columns, stretch: Stretch, rise: Tensor, share: Tensor) -> Tensor:
+    """Rows (B,) with a class between the ends that is narrower than a share of the distance of nodes there."""
+    distance = (rows.mean - (stretch.centre - rise)).mul_(share)
+    return ((distance > rows.width) & (rows.mean > stretch.centre - stretch.left)).any(0)
+
+
+def _own(
+    rows: Columns, x: Tensor, y: Tensor, y_x: Tensor, y_v: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """log of d log F / dx and (dM / d alpha) / (dM / dx) of the target, and where neither is known well enough."""
+    _, cos, sin, turn = rows.target
+    if float(y.amin()) > NONE:
+        slope = y_x * (1 / STEP)
+        return (-slope).log_().add_(y), y_v.mul_(turn).div_(slope), None
+    return log_slope_and_ratio(x, y, y_x / STEP, y_v * turn, cos, sin, 1.0)
+
+
+def _summed(terms: Tensor, picks: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """log of the sum, weights (N, B), the error, and the sum that every other node gives relative to all.
 
-    The error is that of `likelihood`, from the last two halvings of the step.
+    The error is that of `likelihood`, from the last two halvings of the step, and what the ends may have cut off.
     """
     peak = terms.amax(0)
-    weight = (terms - peak).exp_()
-    sums = _picks(len(terms)) @ weight
+    weight = terms.sub_(peak).exp_()
+    sums = picks @ weight
     every, last, before = sums.log()
-    log_p = every + peak
     error = torch.maximum((every - last).abs_() ** _POWER, (last - before).abs_() ** _EARLIER).clamp_(max=1.0)
-    error += _ROUNDING + 4 * torch.finfo(terms.dtype).eps * log_p.abs()
-    return log_p, weight.div_(sums[0]), error, sums[1] / sums[0]
-
-
-def _halves(values: Tensor) -> Tensor:
-    """(3, N, ...): sums over all nodes and twice those over every other node, (3, 2, ...)."""
-    sums: Tensor = _picks(values.shape[1])[:2] @ values.flatten(2)
-    return sums.reshape(len(values), 2, *values.shape[2:])
+    weight.div_(sums[0])
+    error.add_(weight[0], alpha=_BEYOND).add_(weight[-1], alpha=_BEYOND).add_(_ROUNDING)
+    return every + peak, weight, error, sums[1] / sums[0]
 
 
 def _finish(rows: Columns, log_p: Tensor, error: Tensor, sums: Tensor, owns: Tensor, half: Tensor) -> Answer:
     """Gradients from the averages (3, 2, K, B), the target's own put in, and whether they have settled."""
-    sums[1] *= STEP
-    sums[2] *= rows.turn * rows.per_step * STEP
+    inverse = rows.per_step * STEP
+    sums.mul_(torch.stack([rows.per_step, inverse, rows.turn * inverse]).unsqueeze(1))
     sums.flatten(2).index_copy_(2, rows.own, owns)
-    sums[:, 1] /= half
-    d_mean, b, c = sums
-    d_scale = torch.addcmul(rows.cos * b, rows.sin, c)
-    d_tau = ROOT_C * torch.addcmul(rows.sin * b, rows.cos, c, value=-1.0).sum(1)
-    both = torch.stack([d_mean, d_scale])
-    size, change = both[:, 0].abs().amax(1), (both[:, 0] - both[:, 1]).abs_().amax(1)
-    floor = _NOTHING / rows.width.amax(0)
-    settled = (change < _CHANGE * size + floor).all(0)
+    sums.select(1, 1).div_(half)
+    _, b, c = sums.unbind(0)
+    tau, other = torch.addcmul(rows.sin * b, rows.cos, c, value=-1.0).sum(1).mul_(ROOT_C).unbind(0)
+    b.mul_(rows.cos).addcmul_(rows.sin, c)  # the derivative in the scale
+    every, some = sums.narrow(0, 0, 2).unbind(1)
+    size, change = every.abs().amax(1), (every - some).abs_().amax(1)
+    floor = rows.width.amax(0).reciprocal_().mul_(_NOTHING)
+    settled = (change < torch.add(floor, size, alpha=_CHANGE)).all(0)
     # The temperature's is a sum over classes that may cancel: measured against the largest of the others too.
-    settled &= (d_tau[0] - d_tau[1]).abs_() < _CHANGE * d_tau[0].abs() + _SHARE * size[1] + floor
-    out = both[:, 0].transpose(1, 2).contiguous()
-    return Answer(log_p, error, settled, out[0], out[1], d_tau[0].unsqueeze(-1))
+    floor.add_(size[1], alpha=_SHARE).add_(tau.abs(), alpha=_CHANGE)
+    settled &= other.sub_(tau).abs_() < floor
+    d_mean, d_scale = every.transpose(1, 2).contiguous().unbind(0)
+    return Answer(log_p, error, settled, d_mean, d_scale, tau.unsqueeze(-1))
