@@ -187,6 +187,12 @@ def test_theorem_needs_dominance():
         (lambda: penalties.trace(AnnotatorConfusion(2, 3), annotators=torch.tensor([0])), "counts"),
         (
             lambda: penalties.trace(
+                AnnotatorConfusion(2, 3), annotators=torch.tensor([0]), counts=torch.ones(2), fraction=0.0
+            ),
+            "positive fraction",
+        ),
+        (
+            lambda: penalties.trace(
                 LearnedTransition(3), annotators=torch.tensor([0]), counts=torch.ones(1), fraction=0.1
             ),
             "with annotators",
