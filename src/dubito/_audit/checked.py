@@ -13,7 +13,7 @@ from ..errors import DubitoError
 from .likelihood import Array
 
 SHIFT, STRETCH = 2.0, 0.7  # prior standard deviations of a and log b, settled on simulated noise
-LEAST = 1e-6
+LEAST = 1e-12
 SPOT = 100
 
 
