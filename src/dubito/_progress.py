@@ -18,9 +18,14 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.shown:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
+            from ._rich import (
+                Bar,
+                BarColumn,
+                Console,
+                MofNCompleteColumn,
+                TextColumn,
+                TimeRemainingColumn,
+            )
 
             columns = (
                 TextColumn("{task.description}"),

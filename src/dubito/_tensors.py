@@ -87,6 +87,7 @@ def prepare(
             "no such class axis", where=f"dim={dim}", got=f"logits of shape {tuple(logits.shape)}"
         )
     z = at_least_float32(logits).movedim(dim, -1)
+    check_classes(z, "logits")
     if target.is_floating_point():
         if target.shape != logits.shape:
             raise DubitoError(
@@ -126,6 +127,12 @@ def check_floating(x: Tensor, name: str) -> None:
         raise DubitoError(
             f"{name} must be a floating tensor with a class axis", got=f"{x.dtype} of shape {tuple(x.shape)}"
         )
+
+
+def check_classes(z: Tensor, name: str) -> None:
+    """Refuse scores without a single class; `z` has its classes last."""
+    if z.shape[-1] == 0:
+        raise DubitoError("there are no classes", where=name, got=tuple(z.shape))
 
 
 def check_indices(target: Tensor, z: Tensor, ignore_index: int) -> None:

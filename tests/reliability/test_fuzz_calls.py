@@ -31,6 +31,7 @@ NO_ROOM = (
     "not enough memory",
     "Unable to allocate",
     "Storage size calculation overflowed",
+    "numel: integer multiplication overflow",
 )
 
 

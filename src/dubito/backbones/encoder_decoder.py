@@ -11,6 +11,7 @@ from ..errors import DubitoError
 from ._layers import batch_norm, conv, initialise
 
 NORMS = ("batch", "group")
+MOST_BLOCKS = 1000  # per stage
 
 
 class _Residual(nn.Module):
@@ -70,9 +71,9 @@ class EncoderDecoder(nn.Module):
     ) -> None:
         super().__init__()
         strides = [2 ** (i + 1) for i in range(len(widths))]
-        if stride not in strides or blocks < 1:
+        if stride not in strides or not 1 <= blocks <= MOST_BLOCKS:
             raise DubitoError(
-                "no such decoder", expected=f"a stride of {strides}, blocks >= 1", got=(stride, blocks)
+                "no such decoder", expected=f"a stride of {strides}, 1 to {MOST_BLOCKS} blocks", got=(stride, blocks)
             )
         if norm not in NORMS:
             raise DubitoError("unknown norm", expected=" or ".join(NORMS), got=repr(norm))

@@ -122,6 +122,8 @@ class CNN4(nn.Module):
         super().__init__()
         if pool not in ("each", "once"):
             raise DubitoError("unknown pooling", expected="'each' or 'once'", got=repr(pool))
+        if len(filters) != 4:
+            raise DubitoError("four convolutions need four widths", where="filters", got=filters)
         self.convs = nn.ModuleList(conv(a, b, 3, bias=True) for a, b in pairwise((in_channels, *filters)))
         self.pool_after = (0, 1) if pool == "each" else (1,)
         self.out_features = filters[-1]

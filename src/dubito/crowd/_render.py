@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
+from .._rich import Group, Table, Text
 
 if TYPE_CHECKING:
     from .summary import Annotator, Confusion, Summary

@@ -79,6 +79,8 @@ class LabelledData:
     _scale: tuple[Tensor, Tensor] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
+        if self.labels.dim() == 0:
+            raise DubitoError("labels have no axis", where=self.name, expected="one per example", got="a number")
         n = len(self.labels)
         if (self.mean is None) != (self.std is None):
             raise DubitoError("mean and std go together", where=self.name)
@@ -95,9 +97,12 @@ class LabelledData:
         if self.rows is None:
             parts["inputs"] = self.inputs
         for part, value in parts.items():
-            if value is not None and len(value) != n:
+            if value is None:
+                continue
+            count = 0 if isinstance(value, Tensor) and value.dim() == 0 else len(value)
+            if count != n:
                 raise DubitoError(
-                    f"{part} and labels differ in length", where=self.name, expected=n, got=len(value)
+                    f"{part} and labels differ in length", where=self.name, expected=n, got=count
                 )
         if self.clean is not None and self.clean.shape != self.labels.shape:
             raise DubitoError(

@@ -155,8 +155,17 @@ def from_torch(
         raise DubitoError(
             "not a map-style dataset", expected="a length and items by index", got=type(dataset).__name__
         )
-    values = [dataset[i][1] for i in range(count)] if labels is None else labels
+    values = [_label(dataset[i], i) for i in range(count)] if labels is None else labels
     return _lazy(_Rows(dataset, 0, None), values, classes, missing, name)
+
+
+def _label(pair: Any, index: int) -> Any:
+    try:
+        return pair[1]
+    except (IndexError, KeyError, TypeError):
+        raise DubitoError(
+            "not an (input, label) pair", where=f"dataset[{index}]", got=type(pair).__name__
+        ) from None
 
 
 class _Rows:

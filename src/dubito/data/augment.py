@@ -53,8 +53,8 @@ def augment(
     height, width = images.shape[2:]
     window = (size or height, size or width)
     room = (height + 2 * pad - window[0] + 1, width + 2 * pad - window[1] + 1)
-    if pad < 0 or min(room) < 1 or max(room) >= 1 << _FIELD:
-        raise DubitoError("no such crop", expected=f"at most {height + 2 * pad} pixels", got=window)
+    if pad < 0 or min(window) < 1 or min(room) < 1 or max(room) >= 1 << _FIELD:
+        raise DubitoError("no such crop", expected=f"1 to {height + 2 * pad} pixels", got=window)
     chosen = plan(index, seed=seed, epoch=epoch, room=room, flip=flip)
     return apply(images, chosen, pad=pad, window=window)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._tensors import at_least_float32, check_broadcast
+from ..errors import DubitoError
 from .border import as_latent, as_real
 from .gumbel_normal import normal_hazard
 
@@ -49,6 +50,8 @@ def expected_log_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: fl
         >>> expected_log_sigmoid(torch.tensor([-60.0, 60.0]), 1.0)
         tensor([-5.9500e+01, -1.4437e-26])
     """
+    if not mean.is_floating_point():
+        raise DubitoError("mean must be a floating tensor", got=str(mean.dtype))
     spread, tau = as_real(scale, at_least_float32(mean)), as_real(temperature, at_least_float32(mean))
     check_broadcast(mean=mean, scale=spread, temperature=tau)
     shape = torch.broadcast_shapes(mean.shape, spread.shape, tau.shape)

@@ -88,6 +88,10 @@ def check_draws(
     """Refuse no draws at all, and shapes that do not fit together."""
     if noise.dim() == 0 or noise.shape[0] == 0:
         raise DubitoError("there is no draw of noise", expected="(S, ..., K), S >= 1", got=tuple(noise.shape))
+    given = {"mean": mean, "scale": scale, "noise": noise, "factors": factors, "factor_noise": factor_noise}
+    for name, x in given.items():
+        if x is not None and x.is_complex():
+            raise DubitoError(f"{name} must be real", got=str(x.dtype))
     check_broadcast(mean=mean, scale=scale, noise=noise, temperature=temperature)
     if factors is not None and factor_noise is not None:
         check_broadcast(factors=factors[..., 0, :], factor_noise=factor_noise)

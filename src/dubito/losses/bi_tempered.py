@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._numbers import Number, check_interval
-from .._tensors import at_least_float32, expect, prepare, reduce
+from .._tensors import at_least_float32, check_classes, check_floating, expect, prepare, reduce
 from ..errors import DubitoError
 from ._deformed import deformed_log, log_deformed_exp
 from ._normalizer import Normalizer
@@ -98,6 +98,8 @@ def tempered_log_softmax(activations: Tensor, t: Number, iterations: int | None 
         >>> tempered_log_softmax(torch.tensor([2.0, -1.0, 0.5]), 1.5)
         tensor([-0.4725, -2.0352, -1.4027])
     """
+    check_floating(activations, "activations")
+    check_classes(activations, "activations")
     _check_heavy_tail(t, "t", activations, -1)
     _check_iterations(iterations)
     return _tempered_log_softmax(at_least_float32(activations), t, iterations)

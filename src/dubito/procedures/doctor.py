@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .._batches import Batch
+from .._dense import check_sizes
 from ..data import LabelledData
 from ..errors import DubitoError
 from ..heads import Head, Latent, Point
@@ -47,6 +48,7 @@ class DoctorHeads(Head):
         init: str = "glorot",
     ) -> None:
         super().__init__(in_features, num_classes)
+        check_sizes(num_annotators=num_annotators)
         first = Point(in_features, num_classes, generator=generator, init=init)
         weight, bias = (p.detach() for p in (first.mean.weight, first.mean.bias))
         self.num_annotators = num_annotators

@@ -22,6 +22,8 @@ from ..model import Model, example_losses
 from .plain import Draw, Plain, weighted
 from .posterior import count_matrices, log_evidence, posterior, vote_shares
 
+MOST_FOLDS = 1000
+
 
 class GeneralisedEM(Plain):
     """Alternate between a network that learns from posteriors and posteriors that listen to the network.
@@ -185,8 +187,12 @@ class CrossFittedEM(GeneralisedEM):
         self, model: Model, *, folds: int = 5, strength: float = 1.0, seed: int = 0, **options: Any
     ) -> None:
         super().__init__(model, strength=strength, **options)
-        if folds < 2:
-            raise DubitoError("cross-fitting needs two folds", got=folds)
+        if not 2 <= folds <= MOST_FOLDS:
+            raise DubitoError(
+                "cross-fitting needs two folds and not too many",
+                expected=f"2 to {MOST_FOLDS}, a network each",
+                got=folds,
+            )
         self.folds, self.seed, self.single = folds, seed, False
         self.others = nn.ModuleList(copy.deepcopy(model) for _ in range(folds))
 
