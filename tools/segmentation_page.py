@@ -168,13 +168,26 @@ def page() -> str:
 
 def _told(runs: list[dict[str, Any]]) -> list[str]:
     """Where and how the runs of a section were made."""
-    one, dates = runs[0], sorted({line["date"] for line in runs})
-    seconds = sum(line["seconds"] for line in runs)
-    return [
-        f"{len(runs)} runs on one {one['device']} (torch {one['torch']}, "
-        f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}), {one['workers']} processes side by side, "
-        f"{seconds / 3600:.1f} process hours; `benchmarks/segmentation.py`."
-    ]
+    told = []
+    for script, some in (
+        ("segmentation", [line for line in runs if "lanes" not in line]),
+        ("segmentation_lanes", [line for line in runs if "lanes" in line]),
+    ):
+        if not some:
+            continue
+        one, dates = some[0], sorted({line["date"] for line in some})
+        at_once = f"{one['lanes']} streams" if "lanes" in one else f"{one['workers']} processes"
+        told.append(
+            f"{len(some)} runs on one {one['device']} (torch {one['torch']}, "
+            f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}), {at_once} side by side; "
+            f"`benchmarks/{script}.py`."
+        )
+        missed = max((line.get("missed", 0.0) for line in some), default=0.0)
+        if "lanes" in one:
+            told[-1] += (
+                f" At most {100 * missed:.2g} % of the integrals of a run were left above the tolerance."
+            )
+    return [" ".join(told)]
 
 
 def _drawn() -> str:
