@@ -30,6 +30,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "no classes: likelihood": (lambda: losses.nll(NONE, NONE), "no classes"),
     "integers: tempered softmax": (lambda: losses.tempered_softmax(Y.view(1, 2), 1.2), "floating"),
     "integers: expected sigmoid": (lambda: integrals.expected_sigmoid(Y, 1.0), "floating"),
+    "a scale beyond float32": (lambda: integrals.expected_log_sigmoid(torch.zeros(2), 1e300), "out of range"),
     "complex draws": (
         lambda: integrals.sampled_log_softmax(torch.zeros(3), torch.ones(3), torch.zeros(2, 3) + 1j),
         "noise must be real",

@@ -66,6 +66,8 @@ def as_real(value: float | Tensor, like: Tensor) -> Tensor:
     if isinstance(value, Tensor):
         wide = value if value.dtype == like.dtype else _widen(value)
         return wide.to(like.device, like.dtype)
+    if torch.finfo(like.dtype).max < abs(value) < math.inf:
+        raise DubitoError("a number is out of range", expected=f"one that {like.dtype} can hold", got=value)
     return torch.full((), value, dtype=like.dtype, device=like.device)  # made there: nothing waits for a copy
 
 
