@@ -18,14 +18,16 @@ r_kn ).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .fused_all import by_kernels, fitting
 from .gumbel_normal import ROOT_C
 from .quadrature import spread_points
-from .quick import MOST_CLASSES, quick
+from .quick import quick
 from .rows import Rows, log_slope_and_ratio, make_rows
 from .table import lookup, rough
 
@@ -33,6 +35,9 @@ _LEVELS = (-80.0, -30.0, -12.0, -5.0, -2.0, -0.7, -0.2, -0.03, -1e-3, -1e-6, -1e
 _ELEMENTS = 1 << 18
 _DEPTH = 24
 _NODES = 8
+_FINEST = (
+    1e-10  # no panel is halved for less: below, the seams of the table would be chased to the deepest level
+)
 _QUICK = 1e-5  # above this tolerance equal steps in float32 come first
 
 
@@ -126,7 +131,7 @@ def refine(rows: Rows, tol: float) -> tuple[Panels, Tensor]:
         depth += 1
         miss = torch.cat([_misses(rows, part) for part in _parts(panels, rows.mean.shape[-1])])
         # Each halving may spend half of what is left: the sum over all panels stays below tol.
-        bad = miss > tol / (4 * count)
+        bad = miss > max(tol, _FINEST) / (4 * count)
         if depth == _DEPTH:
             bad = torch.zeros_like(bad)
         error = error.index_add(0, panels.row[~bad], miss[~bad])
@@ -230,9 +235,23 @@ def all_classes(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) ->
     """
     if mean.numel() == 0:
         return mean + 0.0, mean.detach().sum(-1)
+    if tol < _QUICK or not fitting(mean, scale, temperature):
+        return _ranked(mean, scale, temperature, tol, _normalised)
+    log_p, error, hard = by_kernels(mean, scale, temperature, tol)
+    if hard is not None:
+        rest = mean[hard], scale[hard], temperature[hard]
+        more, closer = _ranked(*rest, tol, _by_panels)
+        log_p, error = log_p.index_copy(0, hard, more), error.index_copy(0, hard, closer)
+    return log_p, error
+
+
+def _ranked(
+    mean: Tensor, scale: Tensor, temperature: Tensor, tol: float, rule: Callable[..., tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """The rule, with classes without any spread ranked exactly."""
     points = (scale == 0) & (temperature == 0)
     if not bool(points.any()):
-        return _normalised(mean, scale, temperature, tol)
+        return rule(mean, scale, temperature, tol)
     top = torch.where(points, mean, -math.inf).amax(-1, keepdim=True)
     tied = points & (mean == top)
     stands = tied & (tied.cumsum(-1) == 1)
@@ -245,7 +264,7 @@ def all_classes(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) ->
 
 
 def _normalised(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) -> tuple[Tensor, Tensor]:
-    if mean.dtype != torch.float32 or tol < _QUICK or (mean.is_cuda and mean.shape[-1] > MOST_CLASSES):
+    if mean.dtype != torch.float32 or tol < _QUICK or mean.is_cuda:
         return _by_panels(mean, scale, temperature, tol)
     log_p, error, hard = quick(mean, scale, temperature, tol)
     if hard is not None:

@@ -98,7 +98,7 @@ def expected_log_softmax(
         report(Report(chosen, reason, points, error, tol))
     if floor > 0:
         log_p = log_p.clamp(min=torch.tensor(floor).log().item())
-    return log_p.movedim(-1, dim)
+    return log_p if dim in (-1, log_p.dim() - 1) else log_p.movedim(-1, dim)
 
 
 def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, str]:
@@ -119,6 +119,8 @@ def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, st
 
 def _by_quadrature(latent: Latent, tol: float) -> tuple[Tensor, Tensor]:
     shape, classes = latent.mean.shape, latent.mean.shape[-1]
+    if latent.mean.dim() == 2:
+        return all_classes(latent.mean, latent.scale, latent.temperature, tol)
     flat = (
         latent.mean.reshape(-1, classes),
         latent.scale.reshape(-1, classes),

@@ -4,7 +4,7 @@ With G = sum_k log F_k and r_k = d log F_k / dt, the probabilities are p_c = int
 place where G is -75 and the one where it is -1e-8 every integrand is smooth on the scale of its class's width, so
 that 64 equal steps converge exponentially unless widths differ much within the row. Two figures tell: how far the
 sum of the probabilities is from 1, and what every other node alone gives. Rows that miss are left to `all_classes`.
-On a GPU the same rule is one kernel (`triton_all`).
+On a GPU the same rule is a kernel (`triton_all`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import fused
 from .gumbel_normal import ROOT_C
 from .rows import Rows, log_slope_and_ratio, make_rows
 from .table import lookup, rough
 
 NODES = (64, 256, 1024)  # for all rows, then for those that miss
-MANY = 8192  # a last rule, for kernels only: on a CPU panels are quicker by then
 POINTS, ROUNDS = 32, 2
 LEFT, RIGHT = math.log(75.0), -18.0  # log(-G) at the two ends
-MOST_CLASSES = 64  # that a kernel takes
 _ELEMENTS = 1 << 18
 _NOTHING = -1e30
 _RELATIVE = 1e-8  # classes above this are judged by their relative change
@@ -45,13 +42,8 @@ class QuickClasses(torch.autograd.Function):
         ctx: Any, mean: Tensor, scale: Tensor, temperature: Tensor, nodes: int
     ) -> tuple[Tensor, Tensor]:
         """Place the nodes, then sum."""
-        if fused.ready(mean, scale, temperature):
-            from . import triton_all
-
-            log_p, error, low, step = triton_all.forward(mean, scale, temperature, nodes)
-        else:
-            parts = [_forward(nodes, *part) for part in _split(nodes, mean, scale, temperature)]
-            log_p, error, low, step = (torch.cat(column) for column in zip(*parts))
+        parts = [_forward(nodes, *part) for part in _split(nodes, mean, scale, temperature)]
+        log_p, error, low, step = (torch.cat(column) for column in zip(*parts))
         ctx.save_for_backward(mean, scale, temperature, log_p, low, step)
         ctx.mark_non_differentiable(error)
         ctx.nodes = nodes
@@ -62,16 +54,9 @@ class QuickClasses(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """The same nodes once more, for the derivatives."""
         mean, scale, temperature, log_p, low, step = ctx.saved_tensors
-        if fused.ready(mean, scale, temperature):
-            from . import triton_all
-
-            found: tuple[Tensor, ...] = triton_all.backward(
-                mean, scale, temperature, log_p, low, step, grad, ctx.nodes
-            )
-        else:
-            inputs = (mean, scale, temperature, log_p, low, step, grad)
-            parts = [_backward(ctx.nodes, *part) for part in _split(ctx.nodes, *inputs)]
-            found = tuple(torch.cat(column) for column in zip(*parts))
+        inputs = (mean, scale, temperature, log_p, low, step, grad)
+        parts = [_backward(ctx.nodes, *part) for part in _split(ctx.nodes, *inputs)]
+        found = tuple(torch.cat(column) for column in zip(*parts))
         # A row that another rule has taken over: its nodes may be anywhere.
         idle = (grad == 0).all(-1, keepdim=True)
         found = tuple(torch.where(idle, 0.0, d) for d in found)
@@ -164,7 +149,7 @@ def quick(
     """
     log_p, error = QuickClasses.apply(mean, scale, temperature, NODES[0])  # type: ignore[no-untyped-call]
     hard = (~(error <= tol)).nonzero().flatten()
-    for nodes in (*NODES[1:], MANY) if fused.ready(mean, scale, temperature) else NODES[1:]:
+    for nodes in NODES[1:]:
         if len(hard) == 0:
             break
         picked = (x[hard] for x in (mean, scale, temperature))

@@ -1,8 +1,15 @@
 # ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""The rule of `quick` as kernels: a program per row, classes down, nodes across. Imported only where Triton is."""
+"""The rule of `quick` as kernels: a warp per row, nodes along the lanes, in chunks. Imported only where Triton is.
+
+What depends on a class alone is found once, one class per lane, and handed round. Rows that 64 nodes do not settle
+are done again with 128, 512 and at last 8,192 of them by further launches, in which the others are passed over; the
+backward pass finds in `places` how many each row took.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
@@ -10,168 +17,166 @@ import triton.language as tl
 from torch import Tensor
 
 from . import quick as _quick
-from .triton_table import ROOT_C, X_MAX, class_columns, look_up, rough, tables
+from .triton_all_back import SMALL, backward_kernel
+from .triton_all_row import log_sums, nodes_of, prepare
+from .triton_launch import Launcher
+from .triton_range import rivals
+from .triton_table import ROOT_C
 
-_LEFT, _RIGHT = tl.constexpr(_quick.LEFT), tl.constexpr(_quick.RIGHT)
+_MOST_LEFT, _LEAST_RIGHT = tl.constexpr(math.exp(_quick.LEFT)), tl.constexpr(math.exp(_quick.RIGHT))
 _POINTS, _ROUNDS = tl.constexpr(_quick.POINTS), tl.constexpr(_quick.ROUNDS)
 _RELATIVE = tl.constexpr(1e-8)
-_MOST = 1 << 14
+_ROWS = tl.constexpr(8)  # that a program of the later launches goes through
+# Nodes of a chunk, chunks of the first and of the last try, and warps: for all rows, then for those that miss.
+LAUNCHES = (64, 1, 1, 1), (64, 2, 8, 1), (512, 16, 16, 4)
 
 
 @triton.jit
-def _top(mean_ptr, row, classes, BLOCK_K: tl.constexpr):
-    """The highest mean of a row."""
-    k = tl.arange(0, BLOCK_K)
-    mean = tl.load(mean_ptr + row.to(tl.int64) * classes + k, mask=k < classes, other=-float("inf"))
-    return tl.max(mean.to(tl.float32), 0)
-
-
-@triton.jit
-def _stretch(table_ptr, keep, mean, width, base, offset, NODES: tl.constexpr):
-    """The first node and the distance of nodes."""
-    low = tl.max(tl.max(tl.where(keep, mean - 14 * width, -1e30), 1), 0)
-    high = tl.max(tl.max(tl.where(keep, mean + 16 * width, -1e30), 1), 0)
-    index = tl.arange(0, _POINTS)[None, :]
-    for _ in range(_ROUNDS):
+def _stretch(table_ptr, keep, mean, inverse, base, offset, classes):
+    """Between these two -G falls from 75 to 1e-8."""
+    low = tl.max(tl.where(keep, mean - 14 / inverse, -1e30))
+    high = tl.max(tl.where(keep, mean + 16 / inverse, -1e30))
+    for _ in tl.static_range(_ROUNDS):
         step = (high - low) / (_POINTS - 1)
-        m, m_x = rough(table_ptr, (low + step * index - mean) / width, base, offset)
-        m = tl.where(keep, m, -1e30)
-        peak = tl.max(m, 0, keep_dims=True)
-        value = peak + tl.log(tl.sum(tl.exp(m - peak), 0, keep_dims=True))
-        first = tl.sum(tl.sum((value >= _LEFT).to(tl.int32), 1), 0) - 1
-        last = _POINTS - tl.sum(tl.sum((value <= _RIGHT).to(tl.int32), 1), 0)
+        value = -rivals(table_ptr, mean, inverse, base, offset, classes, low + step * tl.arange(0, _POINTS))
+        first = tl.sum((value >= _MOST_LEFT).to(tl.int32)) - 1
+        last = _POINTS - tl.sum((value <= _LEAST_RIGHT).to(tl.int32))
         high = low + step * tl.minimum(last, _POINTS - 1)
         low = low + step * tl.maximum(first, 0)
-    return low, (high - low) / (NODES - 1)
+    return low, high
 
 
 @triton.jit
-def _values(table_ptr, keep, mean, width, cos, sin, base, offset, turn, low, step, NODES: tl.constexpr):
-    """At all nodes, (BLOCK_K, NODES): x, log of the rate, (dM/d alpha) / (dM/dx); and G + log step, (1, NODES)."""
-    x = (low + step * tl.arange(0, NODES)[None, :] - mean) / width
-    m, m_x, m_v = look_up(table_ptr, x, base, offset)
-    # The Gumbel's tail is exactly exponential far to the right.
-    slope = ROOT_C / sin
-    straight = ((x - 8) * sin > ROOT_C * cos) & ((m < -21.0) | (x > X_MAX))
-    line = slope * slope * cos * cos * 0.5 - 0.5772156649015329 - slope * x + tl.log(slope)
-    log_slope = tl.where(straight, line, m + tl.log(tl.maximum(-m_x, 1e-30)))
-    ratio = tl.where(straight, (slope - x) * cos / sin, m_v * turn / tl.minimum(m_x, -1e-30))
-    log_rate = tl.where(keep, log_slope - tl.log(width), -1e30)
-    total = tl.log(step) - tl.sum(tl.where(keep, tl.exp(m), 0.0), 0, keep_dims=True)
-    return x, log_rate, ratio, total
-
-
-@triton.jit
-def _forward(
-    mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, low_ptr, step_ptr, classes,
-    BLOCK_K: tl.constexpr, NODES: tl.constexpr,
+def _row(
+    mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, places_ptr,
+    row, rows, classes, tau_stride, chunks, CHUNK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0)
-    gumbel = tl.load(tau_ptr + row).to(tl.float32) * ROOT_C
-    shift = _top(mean_ptr, row, classes, BLOCK_K)
-    k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
-        mean_ptr, scale_ptr, angle_ptr, row, 0, classes, shift, gumbel, BLOCK_K
-    )
-    low, step = _stretch(table_ptr, keep, mean, width, base, offset, NODES)
-    x, log_rate, ratio, total = _values(
-        table_ptr, keep, mean, width, cos, sin, base, offset, turn, low, step, NODES
-    )
-    terms = log_rate + total
-    peak = tl.max(terms, 1, keep_dims=True)
-    parts = tl.exp(terms - peak)
-    all_nodes = tl.sum(parts, 1, keep_dims=True)
-    even = tl.where(tl.arange(0, NODES)[None, :] % 2 == 0, parts, 0.0)
-    half = 2 * tl.sum(even, 1, keep_dims=True)
-    log_p = peak + tl.log(all_nodes)
+    """One row with so many chunks of nodes: normalised log p, and how far the probabilities may be off."""
+    gumbel = tl.load(tau_ptr + row * tau_stride).to(tl.float32) * ROOT_C
+    at, keep, columns, tail = prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, WIDE)
+    mean, inverse, base, offset = columns
+    low, high = _stretch(table_ptr, keep, mean, inverse, base, offset, classes)
+    step = (high - low) / (CHUNK * chunks - 1)
+    peak = tl.full([WIDE], -1e30, tl.float32)
+    every = tl.zeros([WIDE], tl.float32)
+    half = tl.zeros([WIDE], tl.float32)
+    for i in range(chunks):
+        t = nodes_of(low, step, i, CHUNK)
+        top, all_nodes, even = log_sums(table_ptr, columns, tail, classes, t, tl.log(step), CHUNK, WIDE)
+        higher = tl.maximum(peak, top)
+        before, now = tl.exp(peak - higher), tl.exp(top - higher)
+        every = every * before + all_nodes * now
+        half = half * before + even * now
+        peak = higher
+    log_p = peak + tl.log(every)
     p = tl.where(keep, tl.exp(log_p), 0.0)
-    moved = tl.max(tl.max(tl.where(p > _RELATIVE, tl.abs(half / all_nodes - 1), 0.0), 1), 0)
-    error = tl.abs(tl.sum(tl.sum(p, 1), 0) - 1) + moved * tl.sqrt(moved)
-    tl.store(log_p_ptr + row.to(tl.int64) * classes + k, log_p, mask=keep)
-    # A NaN compares as false, so that it becomes infinite too.
-    tl.store(error_ptr + row, tl.where(error < 1e30, error, float("inf")))
-    tl.store(low_ptr + row, low)
-    tl.store(step_ptr + row, step)
+    moved = tl.max(tl.where(p > _RELATIVE, tl.abs(2 * half / every - 1), 0.0))
+    total = tl.sum(p)
+    norm = tl.log(total)
+    error = tl.abs(total - 1) + moved * tl.sqrt(moved)
+    error = tl.where(error < 1e30, error, float("inf"))  # a NaN compares as false
+    tl.store(log_p_ptr + at, log_p - norm, mask=keep)
+    tl.store(error_ptr + row, error)
+    tl.store(places_ptr + row, low)
+    tl.store(places_ptr + rows + row, step)
+    tl.store(places_ptr + 2 * rows + row, norm)
+    tl.store(places_ptr + 3 * rows + row, (CHUNK * chunks) * 1.0)
+    return error
 
 
-@triton.jit
-def _backward(
-    mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, low_ptr, step_ptr, grad_ptr,
-    d_mean_ptr, d_scale_ptr, d_tau_ptr, classes, BLOCK_K: tl.constexpr, NODES: tl.constexpr,
+@triton.jit(do_not_specialize=["rows", "classes", "tau_stride", "first", "last"])
+def forward_kernel(
+    mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, places_ptr,
+    rows, classes, tau_stride, tol, first, last,
+    CHUNK: tl.constexpr, WIDE: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0)
-    gumbel = tl.load(tau_ptr + row).to(tl.float32) * ROOT_C
-    shift = _top(mean_ptr, row, classes, BLOCK_K)
-    k, keep, mean, width, cos, sin, base, offset, turn = class_columns(
-        mean_ptr, scale_ptr, angle_ptr, row, 0, classes, shift, gumbel, BLOCK_K
-    )
-    low, step = tl.load(low_ptr + row), tl.load(step_ptr + row)
-    x, log_rate, ratio, total = _values(
-        table_ptr, keep, mean, width, cos, sin, base, offset, turn, low, step, NODES
-    )
-    at = row.to(tl.int64) * classes + k
-    log_p = tl.maximum(tl.load(log_p_ptr + at, mask=keep, other=0.0), -1e30)
-    grad = tl.load(grad_ptr + at, mask=keep, other=0.0).to(tl.float32)
-    weighted = grad * tl.exp(tl.minimum(log_rate + total - log_p, 60.0))
-    rate = tl.exp(tl.minimum(log_rate, 80.0))
-    in_x = rate * tl.sum(weighted, 0, keep_dims=True) - weighted * tl.sum(rate, 0, keep_dims=True)
-    in_x = tl.where(keep, in_x, 0.0)
-    a = tl.sum(in_x, 1, keep_dims=True)
-    b = tl.sum(in_x * x, 1, keep_dims=True)
-    c = tl.sum(in_x * ratio, 1, keep_dims=True)
-    tl.store(d_mean_ptr + at, -a, mask=keep)
-    tl.store(d_scale_ptr + at, -(cos * b + sin * c), mask=keep)
-    d_tau = tl.sum(tl.sum(tl.where(keep, cos * c - sin * b, 0.0), 1), 0)
-    tl.store(d_tau_ptr + row, d_tau * ROOT_C)
+    """All rows, one per program; AGAIN: those above the tolerance, with four times the nodes until they are not."""
+    if AGAIN:
+        begin = tl.program_id(0) * _ROWS
+        at = begin + tl.arange(0, _ROWS)
+        good = tl.load(error_ptr + at, mask=at < rows, other=0.0) <= tol
+        if tl.sum(good.to(tl.int32)) == _ROWS:
+            return
+        for i in range(tl.minimum(rows - begin, _ROWS)):
+            row = begin + i
+            error = tl.load(error_ptr + row)
+            chunks = first
+            while (error > tol) & (chunks <= last):
+                error = _row(
+                    mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, places_ptr,
+                    row, rows, classes, tau_stride, chunks, CHUNK, WIDE,
+                )  # fmt: skip
+                chunks *= 4
+    else:
+        _row(
+            mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, places_ptr,
+            tl.program_id(0), rows, classes, tau_stride, first, CHUNK, WIDE,
+        )  # fmt: skip
 
 
-def _shape(classes: int, nodes: int) -> dict[str, int]:
-    block = max(2, triton.next_power_of_2(classes))
-    return {"BLOCK_K": block, "NODES": nodes, "num_warps": max(1, min(16, block * nodes // 256))}
+_run_forward, _run_backward = Launcher(forward_kernel), Launcher(backward_kernel)
 
 
-def _long(classes: int, nodes: int) -> bool:
-    """Whether the nodes do not fit into one tile of 2^14 numbers."""
-    return bool(triton.next_power_of_2(classes) * nodes > _MOST)
+def _wide(classes: int) -> int:
+    return 32 if classes <= 32 else int(triton.next_power_of_2(classes))
 
 
 def forward(
-    mean: Tensor, scale: Tensor, temperature: Tensor, nodes: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """log p (B, K), its error, the first node and the distance of nodes (B,), in float32."""
-    rows, classes = mean.shape
-    log_p = torch.empty(rows, classes, dtype=torch.float32, device=mean.device)
-    error, low, step = (torch.empty(rows, dtype=torch.float32, device=mean.device) for _ in range(3))
-    inputs = [x.contiguous() for x in (mean, scale, temperature)]
-    found = (log_p, error, low, step)
-    if _long(classes, nodes):
-        from . import triton_long
-
-        triton_long.forward(inputs, nodes, found)
-    else:
-        _forward[(rows,)](*inputs, *tables(mean.device), *found, classes, **_shape(classes, nodes))
-    return found
-
-
-def backward(
     mean: Tensor,
     scale: Tensor,
     temperature: Tensor,
-    log_p: Tensor,
-    low: Tensor,
-    step: Tensor,
-    grad: Tensor,
-    nodes: int,
+    tol: float,
+    launches: tuple[tuple[int, int, int, int], ...] = LAUNCHES,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients in mean and scale (B, K) and temperature (B, 1), in float32."""
-    rows, classes = mean.shape
-    d_mean, d_scale = (torch.empty_like(log_p) for _ in range(2))
-    d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device)
-    inputs = [x.contiguous() for x in (mean, scale, temperature)]
-    saved, found = (log_p, low, step, grad.contiguous()), (d_mean, d_scale, d_tau)
-    if _long(classes, nodes):
-        from . import triton_long
+    """Normalised log p (B, K), its error (B,), and (4, B) what the backward pass needs, in float32.
 
-        triton_long.backward(inputs, saved, nodes, found)
-    else:
-        _backward[(rows,)](*inputs, *tables(mean.device), *saved, *found, classes, **_shape(classes, nodes))
-    return found
+    mean and scale (B, K) contiguous, float32; temperature (B, 1) or one number.
+    """
+    from .triton_table import tables
+
+    rows, classes = mean.shape
+    log_p = torch.empty_like(mean)
+    error = torch.empty(rows, dtype=torch.float32, device=mean.device)
+    places = torch.empty(4, rows, dtype=torch.float32, device=mean.device)
+    stride = 1 if temperature.numel() > 1 else 0
+    for turn, (chunk, first, last, warps) in enumerate(launches):
+        _run_forward(
+            rows if turn == 0 else triton.cdiv(rows, _ROWS.value),
+            (mean, scale, temperature),
+            (*tables(mean.device), log_p, error, places, rows, classes, stride, tol, first, last),
+            (chunk, _wide(classes), turn > 0),
+            warps,
+        )
+    return log_p, error, places
+
+
+def backward(
+    mean: Tensor, scale: Tensor, temperature: Tensor, log_p: Tensor, places: Tensor, grad: Tensor, heat: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients in mean and scale (B, K) and, if asked for, temperature (B, 1), in float32."""
+    from .triton_table import tables
+
+    rows, classes = mean.shape
+    d_mean, d_scale = torch.empty_like(mean), torch.empty_like(mean)
+    d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device) if heat else places
+    stride = 1 if temperature.numel() > 1 else 0
+    for chunk, warps, programs in ((SMALL, 1, rows), (512, 4, triton.cdiv(rows, _ROWS.value))):
+        _run_backward(
+            programs,
+            (mean, scale, temperature, grad),
+            (
+                *tables(mean.device),
+                log_p,
+                places,
+                d_mean,
+                d_scale,
+                d_tau,
+                rows,
+                classes,
+                stride,
+                1 if heat else 0,
+            ),
+            (chunk, _wide(classes), chunk != SMALL, _ROWS.value),
+            warps,
+        )
+    return d_mean, d_scale, d_tau

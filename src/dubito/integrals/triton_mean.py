@@ -49,6 +49,16 @@ def _scaled(
     tl.store(to_scale_ptr + at, tl.load(d_scale_ptr + at, mask=keep).to(tl.float32) * factor, mask=keep)
 
 
+@triton.jit(do_not_specialize=["rows"])
+def _count(error_ptr, facts_ptr, rows, tol, BLOCK: tl.constexpr):
+    missed = tl.zeros([BLOCK], tl.int32)
+    for start in range(0, rows, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        missed += tl.where(tl.load(error_ptr + at, mask=at < rows, other=0.0) <= tol, 0, 1)
+    tl.store(facts_ptr, tl.sum(missed))
+
+
+_run_count = Launcher(_count)
 _run_mean, _run_scaled = Launcher(_mean), Launcher(_scaled)
 
 
@@ -79,3 +89,10 @@ def scaled(d_mean: Tensor, d_scale: Tensor, grad: Tensor, facts: Tensor) -> tupl
         triton.cdiv(count, _PART), (d_mean, d_scale, grad, facts), (to_mean, to_scale, count), (_PART,), 4
     )
     return to_mean, to_scale
+
+
+def count_missed(error: Tensor, tol: float) -> int:
+    """How many errors are above the tolerance, or NaN. Waits for the device."""
+    facts = torch.empty(1, dtype=torch.int32, device=error.device)
+    _run_count(1, (error, facts), (len(error), tol), (_BLOCK,), 16)
+    return int(facts.item())

@@ -29,7 +29,7 @@ def _to_level(value, index, outer, inner, level):
 
 
 @triton.jit
-def _rivals(table_ptr, mean, inverse, base, offset, count, t):
+def rivals(table_ptr, mean, inverse, base, offset, count, t):
     """Sum of log F over the classes of a chunk at t (points,), roughly."""
     index = tl.zeros(t.shape, tl.int32)
     total = tl.zeros(t.shape, tl.float32)
@@ -90,7 +90,7 @@ def support(
                 k, keep, mean, scale, inverse, base, offset, turn = columns(
                     mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, WIDE
                 )
-            value += _rivals(
+            value += rivals(
                 table_ptr, mean, inverse, base, offset, tl.minimum(classes - start, WIDE), t
             )  # fmt: skip
         low, high, mode, inside = shrink(value, low, high, POINTS)
