@@ -71,20 +71,21 @@ def test_maximum_likelihood_traces_the_likelihood_itself(simulate):
     assert abs(float(result.trace[-1]) - result.log_likelihood) < 1e-9
 
 
-def test_glad_likelihood_equals_brute_force(simulate):
+@pytest.mark.parametrize("K", [2, 3])
+def test_glad_likelihood_equals_brute_force(simulate, K):
     from dubito.crowd._glad import glad
 
-    crowd, *_ = simulate(1, items=5, annotators=4, classes=3, each=3)
+    crowd, *_ = simulate(1, items=5, annotators=4, classes=K, each=3)
     fit = glad(crowd, dtype=torch.float64, iterations=20, tolerance=0, gold=None)
     total = 0.0
     for n in range(5):
         rows = [(r, y) for i, r, y in zip(crowd.item, crowd.annotator, crowd.label) if i == n]
         p = 0.0
-        for k in range(3):
-            term = 1 / 3
+        for k in range(K):
+            term = 1 / K
             for r, y in rows:
                 s = 1 / (1 + math.exp(-float(fit.ability[r]) * math.exp(float(fit.easiness[n]))))
-                term *= s if y == k else (1 - s) / 2
+                term *= s if y == k else (1 - s) / (K - 1)
             p += term
         total += math.log(p)
     assert abs(total - fit.log_likelihood) < 1e-10

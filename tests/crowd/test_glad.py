@@ -135,6 +135,15 @@ def test_it_stops_when_a_label_gains_less_than_the_tolerance(crowd: CrowdLabels,
     torch.testing.assert_close(fit.right, torch.sigmoid(score))
 
 
+def test_two_values_are_enough_to_stop(crowd: CrowdLabels) -> None:
+    fit = glad(crowd, dtype=torch.float64, iterations=500, tolerance=1e6, gold=None)
+    assert (len(fit.trace), fit.converged) == (2, True)
+    single = CrowdLabels([0], ["a"], [0], classes=2)
+    gained = glad(single, dtype=torch.float64, iterations=2, tolerance=0.0, gold=None).trace
+    just = 0.7 * (gained[1] - gained[0])  # one label: more than this was gained
+    assert not glad(single, dtype=torch.float64, iterations=2, tolerance=just, gold=None).converged
+
+
 def test_gold_labels_are_certain(crowd: CrowdLabels) -> None:
     gold = torch.full((12,), -1)
     gold[3], gold[5] = 2, 0

@@ -133,3 +133,24 @@ def test_sway_equals_its_formula(problem: tuple[Cells, dict[str, Tensor], Tensor
             assert float(found[r, k]) == pytest.approx(
                 s / (m + s) * a * (1 - a) / math.sqrt(known), rel=1e-12
             )
+
+
+def test_skills_stay_off_the_ends() -> None:
+    hyper = {"easiness": torch.zeros(2).double(), "ability": torch.tensor([60.0, -60.0, 0.5]).double()}
+    found = diagonal(hyper)
+    middle = 1 / (1 + math.exp(-0.5))
+    torch.testing.assert_close(
+        found[:, 0], torch.tensor([1 - 1e-6, 1e-6, middle], dtype=torch.float64), rtol=1e-12, atol=0
+    )
+
+
+def test_a_count_of_next_to_nothing_is_none(problem: tuple[Cells, dict[str, Tensor], Tensor]) -> None:
+    _, _, dense = problem
+    table = torch.randint(0, K, (20, R), generator=torch.Generator().manual_seed(2))
+    layout = aggregate(CrowdLabels.from_dense(table.numpy(), classes=K), "hierarchical").state.layout
+    counts = dense[layout.key_annotator, :, layout.key_label]
+    assert (counts == 0).any()
+    plain = Hierarchical(4.0).fit(layout, counts, None, burning=False)
+    hardly = Hierarchical(4.0).fit(layout, counts.masked_fill(counts == 0, 1e-13), None, burning=False)
+    torch.testing.assert_close(plain.mean, hardly.mean, rtol=0, atol=0)
+    assert plain.penalty == hardly.penalty
