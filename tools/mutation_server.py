@@ -16,6 +16,8 @@ from mutations import Mutant
 # Seconds of tests, as watched, that a mutant has to survive at first, and once all have been through that; what
 # slower tests would notice as well is not counted.
 QUICK, ENOUGH = 4.0, 20.0
+# What notices a change of a default comes first for whatever runs at import.
+SIGNATURES = "tests/reliability/test_signatures.py"
 Tell = Callable[[str, Mutant, str, float], None]
 Named = tuple[str, Mutant]
 
@@ -57,9 +59,11 @@ class Reached:
             edges = {name for name in self.tests if "tests/reliability/" in name}
             chosen = edges.union(*self.by_line[module].values())
 
-        def rank(name: str) -> tuple[int, bool, str, int]:
+        def rank(name: str) -> tuple[bool, int, bool, str, int]:
             seconds, file = self.tests[name]["seconds"], name.partition("::")[0]
-            return int(seconds > 0.05) + int(seconds > 0.5), file not in own, file, self.tests[name]["place"]
+            default = mutant.statement is None and file == SIGNATURES
+            slow = int(seconds > 0.05) + int(seconds > 0.5)
+            return not default, slow, file not in own, file, self.tests[name]["place"]
 
         names, total = [], 0.0
         for name in sorted(chosen, key=rank):

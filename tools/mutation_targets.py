@@ -112,6 +112,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "segmentation.losses": _in("segmentation", "pixel_losses"),
     "segmentation.scores": _in("segmentation", "segmentation_scores"),
     "uncertainty": ("tests/test_uncertainty.py",),
+    "_random": ("tests/test_random.py",),
+    "crowd._layout": _in("crowd", "layout", "em_steps", "em"),
+    "crowd.result": _in("crowd", "layout", "intervals", "aggregate"),
+    "noise._keyed": _in("noise", "corruption", "simulate"),
+    "segmentation.annotators": _in("segmentation", "pixel_losses"),
 }
 
 
