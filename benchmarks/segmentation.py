@@ -38,6 +38,7 @@ from dubito.train import fit
 HABITS = BorderHabits(grow=(-3.0, 3.0), shift=2.0, simplify=2.0)
 TAUS: tuple[float | None, ...] = (None, 1.0, 0.5, 0.2, 2.0, 0.05, 0.1, 5.0)
 SEEDS = (0, 1, 2)
+CROP, SCALES, BATCH = (160, 208), (0.75, 1.5), 16
 RATES = {"compact": 2e-3, "deeplab": 5e-4, "deeplab-xception": 5e-4}
 PAPER, PLACES = "log_probs", ("latent", "features")
 KEYS = ("network", "labels", "tau", "seed", "upsample")
@@ -107,9 +108,9 @@ def run(job: dict[str, Any], folder: Path, steps: int, few: int | None, device: 
         optimizer=partial(optim.adam, lr=RATES[job["network"]], weight_decay=1e-4),
         schedule=optim.polynomial,
         steps=steps,
-        batch_size=min(16, len(data)),
+        batch_size=min(BATCH, len(data)),
         batching="stream",
-        augment=partial(scale_crop_flip, crop=(160, 208), scales=(0.75, 1.5)),
+        augment=partial(scale_crop_flip, crop=CROP, scales=SCALES),
         amp=device == "cuda",
         seed=job["seed"],
         device=device,

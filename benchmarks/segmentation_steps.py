@@ -28,9 +28,8 @@ from dubito.integrals.quick import QuickClasses
 from dubito.segmentation.augment import scale_crop_flip
 from dubito.segmentation.losses import _likelihood
 from dubito.segmentation.scores import SegmentationScores
-from segmentation import RATES, read
+from segmentation import BATCH, CROP, RATES, SCALES, read
 
-CROP, SCALES, BATCH = (160, 208), (0.75, 1.5), 16
 TOLERANCE = {"log_probs": 1e-4, "full": 2e-5}  # those of the library: of a probability, of a log-likelihood
 MORE = ((256, 8), (1024, 32))  # nodes of the further rules, and which share of all rows they take
 
