@@ -15,7 +15,8 @@ from dubito.metrics import paired_t_test
 ROOT = Path(__file__).resolve().parents[1]
 LINES = ROOT / "results" / "segmentation"
 Cell = dict[int, dict[str, Any]]  # seed -> line
-NOW, EARLIER = "camvid", "camvid-earlier"
+NOW, EARLIER, LONGER = "camvid", "camvid-earlier", "camvid-longer"
+LABELS = {"clean": "Clean labels", "border": "Noisy borders"}
 SCORES = (("mIoU", "mean_iou", 100.0, 2), ("log-likelihood", "log_likelihood", 1.0, 3))
 
 
@@ -62,12 +63,30 @@ def best(found: dict[float | None, Cell]) -> float:
 
 def interval(values: Sequence[float], digits: int = 2, scale: float = 100.0) -> str:
     """Mean and half of Student's 95 % interval over seeds; a single value has none."""
-    scaled = [scale * v for v in values]
-    mean = f"{statistics.mean(scaled):.{digits}f}"
-    if len(scaled) < 2:
-        return mean
-    half = student.ppf(0.975, len(scaled) - 1) * statistics.stdev(scaled) / len(scaled) ** 0.5
-    return f"{mean} ± {half:.{digits}f}"
+    mean, half = mean_and_half([scale * v for v in values])
+    return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if len(values) > 1 else "")
+
+
+def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half of Student's 95 % interval over seeds; 0 for a single value."""
+    mean = statistics.mean(values)
+    if len(values) < 2:
+        return mean, 0.0
+    return mean, float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+
+
+def told_apart(
+    found: dict[float | None, Cell], key: str, scale: float = 1.0
+) -> dict[float, tuple[float, float]]:
+    """Temperature -> mean paired difference in a test score from the homoscedastic model, and half its interval."""
+    apart = {}
+    for tau, cell in found.items():
+        seeds = sorted(set(cell) & set(found.get(None, {})))
+        if tau is not None and len(seeds) > 2:
+            apart[tau] = mean_and_half(
+                [scale * (cell[s]["test"][key] - found[None][s]["test"][key]) for s in seeds]
+            )
+    return apart
 
 
 def scores(of: Sequence[dict[str, Any]]) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
 from segmentation_costs import cost
 from segmentation_lines import (
     EARLIER,
+    LABELS,
+    LONGER,
     NOW,
     ROOT,
     SCORES,
@@ -27,11 +28,11 @@ from segmentation_lines import (
     paired,
     scores,
 )
+from segmentation_words import draw, which_way
 
 from dubito.metrics import paired_t_test
 
 PAGE = ROOT / "docs" / "results" / "camvid.md"
-LABELS = {"clean": "Clean labels", "border": "Noisy borders"}
 SETTING = """
 Images of 180 x 240, batches of 16 with scale, crop and flip, Adam with a polynomial rate. All models of a seed
 share start, order and augmentation. The integral is exact, at a quarter of the resolution; log-probabilities are
@@ -41,6 +42,7 @@ the training labels, and choose the temperature. The paper has no figures for th
 SERIES = (
     ("compact", NOW, "The compact encoder-decoder from random weights"),
     ("deeplab", NOW, "DeepLabv3+, output stride 16, on an EfficientNet-Lite0 from ImageNet"),
+    ("compact", LONGER, "The compact encoder-decoder, trained for longer"),
     ("compact", EARLIER, "The compact encoder-decoder, borders drawn as before commit `9fdd768`"),
 )
 HEAD = "seeds | validation mIoU | test mIoU | test boundary IoU | test log-likelihood | test ECE |"
@@ -157,6 +159,7 @@ def page() -> str:
         f"![mIoU and log-likelihood against the temperature](camvid.svg)\n\n{_drawn()}",
         "",
     ]
+    made += which_way()
     for network, series, name in SERIES:
         runs = [line for line in finished(series) if line["network"] == network]
         body = [text for labels in LABELS for text in table(labels, network, series)]
@@ -191,10 +194,9 @@ def _told(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def _drawn() -> str:
-    steps = finished(fullest())[0]["steps"]
-    return (
-        f"Runs of the compact network with {steps if fullest() == EARLIER else 'most'} steps; dots are seeds."
-    )
+    steps = sorted({line["steps"] for line in finished(fullest()) if line["network"] == "compact"})
+    listed = " or ".join(map(str, steps))
+    return f"Runs of the compact network with {listed} steps; dots are seeds, bars and bands 95 % intervals."
 
 
 def pictures() -> list[str]:
@@ -213,34 +215,6 @@ def pictures() -> list[str]:
         "for figure4. The result files hold photographs of the set and are therefore not kept here."
     )
     return ["", "## Pictures", "", told, *made] if made else []
-
-
-def draw(path: Path) -> None:
-    """Figure 2 of the paper for this set: mIoU against temperature, and log-likelihood beside it."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "dubito"
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), constrained_layout=True)
-    for labels, colour in (("clean", "#1b6ca8"), ("border", "#c0392b")):
-        found = cells(labels, series=fullest())
-        for axis, key, scale in ((axes[0], "mean_iou", 100), (axes[1], "log_likelihood", 1)):
-            taus = [tau for tau in found if tau is not None]
-            means = [scale * statistics.mean(r["test"][key] for r in found[tau].values()) for tau in taus]
-            axis.plot(taus, means, "o-", color=colour, label=LABELS[labels])
-            for tau in taus:
-                values = [scale * r["test"][key] for r in found[tau].values()]
-                axis.plot([tau] * len(values), values, ".", color=colour, alpha=0.4)
-            plain = scale * statistics.mean(r["test"][key] for r in found[None].values())
-            axis.axhline(plain, color=colour, linestyle="--", linewidth=1)
-    for axis, name in ((axes[0], "test mIoU (%)"), (axes[1], "test log-likelihood per pixel")):
-        axis.set_xscale("log")
-        axis.set_xlabel("temperature")
-        axis.set_ylabel(name)
-    axes[0].legend(frameon=False, title="dashed: homoscedastic")
-    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
