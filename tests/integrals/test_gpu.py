@@ -38,7 +38,9 @@ def test_quadrature_against_float64(kind, tau, classes):
     assert float((off / (1 + truth.log_p.abs() / 100)).max()) < 1e-4
     assert relative(grads[0], truth.d_mean) < 3e-4
     assert relative(grads[1], truth.d_scale) < 3e-4
-    assert relative(grads[2], truth.d_temperature) < 2e-3
+    # A sum over classes that may cancel, in units of the narrowest width.
+    narrow = float(torch.hypot(inputs[1], 1.28 * inputs[2]).clamp(min=1e-6).min())
+    assert relative(grads[2], truth.d_temperature, floor=1e-3 + 1e-5 / narrow) < 2e-3
 
 
 @pytest.mark.parametrize("classes", [2, 10, 21, 40, 100, 1000, 5000])

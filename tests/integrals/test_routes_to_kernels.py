@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from plain_kernels import all_classes, draws, exact, means, qmc
 from torch import Tensor
 
 from dubito import integrals
@@ -19,9 +20,10 @@ from dubito.integrals import (
     expected_log_softmax,
     expected_softmax_nll,
     fused,
+    fused_all,
+    fused_mean,
     nll,
     quadrature,
-    quick,
     sampled_log_softmax,
     sampling,
 )
@@ -31,70 +33,17 @@ SCALE = torch.tensor([[0.5, 1.0, 0.7], [1.0, 0.2, 2.0], [0.1, 0.3, 1.0], [1.5, 0
 TARGET = torch.tensor([0, 2, 1, 0])
 
 
-def by_autograd(work: Any, inputs: tuple[Any, ...], grad: Tensor | None = None) -> tuple[Tensor, list[Any]]:
-    """A value and its gradients in the inputs that are tensors of floats."""
-    with torch.enable_grad():
-        given = [x.detach().clone().requires_grad_() if isinstance(x, Tensor) else x for x in inputs]
-        value = work(*given)
-        wanted = [x for x in given if isinstance(x, Tensor)]
-        found = iter(torch.autograd.grad((value * (1 if grad is None else grad)).sum(), wanted))
-    return value.detach(), [next(found) if isinstance(x, Tensor) else None for x in given]
-
-
-def over_bank(mean: Tensor, scale: Tensor, tau: Tensor, bank: Tensor) -> Tensor:
-    """log of the softmax averaged over a bank (S, K) shared by the rows."""
-    u = mean + scale * bank.unsqueeze(1).to(mean)
-    return (u / tau).softmax(-1).mean(0).log()
-
-
-def draws() -> ModuleType:
-    made: Any = ModuleType("dubito.integrals.triton_draws")
-    made.MOST_CLASSES, made.MOST_FACTORS = 8, 4
-
-    def average(mean, scale, factors, tau, noise, shared):
-        u = mean.unsqueeze(1) + scale.unsqueeze(1) * noise.unsqueeze(2)
-        if factors is not None:
-            u = u + torch.einsum("gbkr,gsr->gsbk", factors, shared)
-        return (u / tau.unsqueeze(1).unsqueeze(-1)).softmax(-1).mean(1).log()
-
-    def backward(mean, scale, factors, tau, noise, shared, log_p, grad):
-        body = lambda m, s, f, t: average(m, s, f, t, noise, shared)  # noqa: E731
-        return by_autograd(body, (mean, scale, factors, tau), grad)[1]
-
-    made.forward, made.backward = average, backward
-    return made
-
-
-def qmc() -> ModuleType:
-    made: Any = ModuleType("dubito.integrals.triton_qmc")
-    made.MOST_CLASSES = 8
-
-    def of_target(mean, scale, tau, target, bank):
-        body = lambda m, s, t: over_bank(m, s, t, bank).gather(-1, target.unsqueeze(-1)).squeeze(-1)  # noqa: E731
-        log_p, gradients = by_autograd(body, (mean, scale, tau.expand(len(mean), 1)))
-        return log_p, *gradients
-
-    def backward(mean, scale, tau, bank, log_p, grad):
-        return by_autograd(lambda m, s, t: over_bank(m, s, t, bank), (mean, scale, tau), grad)[1]
-
-    made.nll, made.forward, made.backward = of_target, over_bank, backward
-    return made
-
-
-def all_classes() -> ModuleType:
-    made: Any = ModuleType("dubito.integrals.triton_all")
-    made.forward = lambda mean, scale, tau, nodes: quick._forward(nodes, mean, scale, tau)
-    made.backward = lambda *given: quick._backward(given[-1], *given[:-1])
-    return made
+def put(monkeypatch: pytest.MonkeyPatch, made: ModuleType) -> None:
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    monkeypatch.setattr(integrals, made.__name__.rpartition(".")[2], made, raising=False)
 
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every tensor is said to be ready for the kernels, and these are the ones above."""
-    for made in (draws(), qmc(), all_classes()):
-        monkeypatch.setitem(sys.modules, made.__name__, made)
-        monkeypatch.setattr(integrals, made.__name__.rpartition(".")[2], made, raising=False)
-    for module in (fused, sampling, nll):
+    for made in (draws(), qmc(), all_classes(), means()):
+        put(monkeypatch, made)
+    for module in (fused, fused_all, sampling, nll):
         monkeypatch.setattr(module, "ready", lambda *tensors: True)
 
 
@@ -185,29 +134,22 @@ def test_ignored_rows_are_not_read_on_a_device(request: pytest.FixtureRequest) -
     both_ways(work, MEAN, SCALE, request=request)
 
 
-def test_all_classes_by_the_quick_rule(request: pytest.FixtureRequest) -> None:
-    inputs = MEAN, SCALE, torch.full((4, 1), 0.9)
-    both_ways(lambda m, s, t: quick.QuickClasses.apply(m, s, t, 64)[0], *inputs, request=request)
-
-
-def exact(hard: Tensor) -> ModuleType:
-    """The quadrature, which says of some rows that it has failed."""
-    made: Any = ModuleType("dubito.integrals.triton_quadrature")
-    made.ALLOWED = 3e-7
-
-    def of_target(mean, scale, tau, target, tol):
-        found, _ = quadrature.solve(
-            mean.double(), scale.double(), tau.double().expand(len(mean), 1), target, 1e-9
-        )
-        parts = [
-            x.float() for x in (found.log_p, found.error, found.d_mean, found.d_scale, found.d_temperature)
-        ]
-        for i, part in enumerate(parts):
-            part[hard] = torch.inf if i == 1 else 7.0
-        return *parts, hard.sum()
-
-    made.nll = of_target
-    return made
+@pytest.mark.parametrize("shape", [(4,), (2, 2)])
+@pytest.mark.parametrize("hard", [[False] * 4, [False, True, True, False]], ids=["all easy", "two hard"])
+def test_all_classes_and_the_rows_that_are_left(
+    shape: tuple[int, ...], hard: list[bool], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = MEAN.reshape(*shape, 3), SCALE.reshape(*shape, 3), torch.full((*shape, 1), 0.9)
+    plain = graded(lambda m, s, t: expected_log_softmax(m, s, temperature=t), *inputs)
+    request.getfixturevalue("kernels")
+    put(monkeypatch, all_classes(torch.tensor(hard)))
+    reports: list[Any] = []
+    given = {"report": reports.append}
+    for found, wanted in zip(
+        graded(lambda m, s, t: expected_log_softmax(m, s, temperature=t, **given), *inputs), plain
+    ):
+        torch.testing.assert_close(found, wanted, rtol=2e-4, atol=2e-5)
+    assert reports[0].reached
 
 
 @pytest.mark.parametrize("hard", [[False] * 4, [False, True, True, False]], ids=["all easy", "two hard"])
@@ -221,11 +163,24 @@ def test_quadrature_and_the_rows_it_leaves(
     inputs = MEAN, SCALE, torch.tensor([[0.8], [0.5], [1.0], [2.0]]) if own else torch.tensor(0.8)
     plain = graded(work, *inputs)
     made = exact(torch.tensor(hard))
-    monkeypatch.setitem(sys.modules, made.__name__, made)
-    monkeypatch.setattr(integrals, "triton_quadrature", made, raising=False)
+    put(monkeypatch, made)
+    put(monkeypatch, means())
     for module in (fused, nll):
         monkeypatch.setattr(module, "ready", lambda *tensors: all(x.dtype == torch.float32 for x in tensors))
     for found, wanted in zip(graded(work, *inputs), plain):
+        torch.testing.assert_close(found, wanted, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("hard", [[False] * 4, [False, True, True, False]], ids=["all easy", "two hard"])
+def test_the_mean_and_the_rows_that_are_left(hard: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = graded(lambda m, s: expected_softmax_nll(m, s, TARGET, temperature=0.8), MEAN, SCALE)
+    for made in (exact(torch.tensor(hard)), means()):
+        put(monkeypatch, made)
+    monkeypatch.setitem(sys.modules, "dubito.integrals.triton_qmc", ModuleType("none"))
+    monkeypatch.setattr(integrals, "triton_qmc", None, raising=False)
+    monkeypatch.setattr(fused, "missed", lambda log_p, error, tol: ~(error <= tol))
+    work = lambda m, s: fused_mean.mean_loss(m, s, TARGET, 0.8, -100, None, None)  # noqa: E731
+    for found, wanted in zip(graded(work, MEAN, SCALE), plain):
         torch.testing.assert_close(found, wanted, rtol=2e-4, atol=2e-5)
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .._tensors import full_precision
+from .._tensors import at_least_float32, full_precision
 from ..errors import DubitoError, nearest
 from .all_classes import all_classes
 from .border import Latent, as_latent
 from .fixed import NODES, fixed_log_likelihood
+from .fused_mean import on_device, simple
 from .noise import check_kind, fresh_seed
 from .report import Report
 from .sampling import by_mc, by_qmc, check_sampling, standard_error
@@ -75,9 +76,17 @@ def expected_log_softmax(
     if method not in METHODS:
         raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
     check_kind(noise)
-    latent = as_latent(mean, scale, factors, temperature, dim)
     if not tol > 0:
         raise DubitoError("the tolerance must be positive", got=tol)
+    ordinary = (
+        factors is None
+        and noise == "normal"
+        and (method == "quadrature" or (method == "auto" and tol < _LOOSE))
+    )
+    last = report is None and not floor > 0 and dim in (-1, mean.dim() - 1)
+    if ordinary and last and simple(mean, scale, temperature):
+        return _on_device(mean, scale, temperature, tol)  # type: ignore[arg-type]
+    latent = as_latent(mean, scale, factors, temperature, dim)
     chosen, reason = choose(method, latent, noise, tol)
     seed = fresh_seed(generator)
     error: Tensor | None = None
@@ -99,6 +108,16 @@ def expected_log_softmax(
     if floor > 0:
         log_p = log_p.clamp(min=torch.tensor(floor).log().item())
     return log_p if dim in (-1, log_p.dim() - 1) else log_p.movedim(-1, dim)
+
+
+def _on_device(mean: Tensor, scale: Tensor, temperature: float, tol: float) -> Tensor:
+    """Plain inputs on a GPU, where every small operation before the kernels costs time."""
+    shape, classes = mean.shape, mean.shape[-1]
+    mean, scale = at_least_float32(mean), at_least_float32(scale)
+    if mean.dim() != 2:
+        mean, scale = mean.reshape(-1, classes), scale.reshape(-1, classes)
+    log_p, _ = all_classes(mean, scale, on_device(mean.device, float(temperature)).expand(len(mean), 1), tol)
+    return log_p if log_p.shape == shape else log_p.reshape(shape)
 
 
 def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, str]:

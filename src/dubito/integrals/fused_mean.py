@@ -19,22 +19,31 @@ from .quadrature import default_tolerance, finish_hard
 def plain(mean: Tensor, scale: Tensor | float, target: Tensor, temperature: float | Tensor) -> bool:
     """Whether `mean_loss` can take these as they are: classes last, integer labels, one given temperature."""
     return (
+        simple(mean, scale, temperature)
+        and target.is_cuda
+        and target.dtype == torch.int64
+        and target.shape == mean.shape[:-1]
+        and not torch._C._functorch.is_batchedtensor(target)
+    )
+
+
+def simple(mean: Tensor, scale: Tensor | float, temperature: float | Tensor) -> bool:
+    """Whether the kernels can take these as they are: one shape, one given temperature."""
+    return (
         isinstance(scale, Tensor)
         and not isinstance(temperature, Tensor)
         and temperature > 0
         and ready(mean, scale)
         and not torch.compiler.is_compiling()
         and scale.shape == mean.shape
-        and target.is_cuda
-        and target.dtype == torch.int64
-        and target.shape == mean.shape[:-1]
         and mean.numel() > 0
-        and not any(torch._C._functorch.is_batchedtensor(x) for x in (mean, scale, target))
+        and not any(torch._C._functorch.is_batchedtensor(x) for x in (mean, scale))
     )
 
 
 @lru_cache(maxsize=64)
-def _on(device: torch.device, temperature: float) -> Tensor:
+def on_device(device: torch.device, temperature: float) -> Tensor:
+    """A temperature where the kernels can read it, (1, 1)."""
     return torch.full((1, 1), temperature, device=device)
 
 
@@ -89,6 +98,6 @@ def mean_loss(
     if mean.dim() != 2:
         mean, scale, target = mean.flatten(0, -2), scale.flatten(0, -2), target.flatten()
     goal = default_tolerance(mean.dtype) if tol is None else tol
-    tau = _on(mean.device, float(temperature))
+    tau = on_device(mean.device, float(temperature))
     loss: Tensor = _Mean.apply(mean, scale, tau, target, ignore_index, goal, bank)  # type: ignore[no-untyped-call]
     return loss

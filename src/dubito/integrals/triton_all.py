@@ -1,4 +1,3 @@
-# ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """The rule of `quick` as kernels: a warp per row, nodes along the lanes, in chunks. Imported only where Triton is.
 

@@ -1,6 +1,6 @@
 # ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""What both passes over all classes share: a row's classes along lanes, and rates at nodes. Only where Triton is."""
+"""What both passes over all classes share: classes along lanes, and rates at nodes. Imported where Triton is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF059
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call, assignment"
 """Shared noise banks for few classes: one row per thread, its classes in registers. Imported only where Triton is.
 
 Sums over classes then need no communication at all, and no class is padding. `triton_qmc` does the rest.

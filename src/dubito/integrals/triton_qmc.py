@@ -203,8 +203,8 @@ def nll(
         triton_few.nll(triton.cdiv(rows, numbers), given, rest, (classes, numbers, heat), warps)
     else:
         shape, warps = tile or _launch(classes)
-        rest = (*found, rows, classes, bank.shape[0], _stride(temperature), ignore)
-        _run_nll(triton.cdiv(rows, shape[1]), given, rest, shape, warps)
+        more = (*found, rows, classes, bank.shape[0], _stride(temperature), ignore)
+        _run_nll(triton.cdiv(rows, shape[1]), given, more, shape, warps)
     return log_p, d_mean, d_scale, d_tau
 
 
