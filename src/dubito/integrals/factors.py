@@ -25,7 +25,7 @@ from .quadrature import solve
 from .sampling import REPLICATES
 
 _ROWS = 4096  # rows of the inner integral at a time
-PRODUCT_RANK = 2  # up to so many factors a product rule beats sampling everything at equal cost
+PRODUCT_RANK = 3  # up to so many factors a product rule beats sampling everything at equal cost
 _ORDERS = {1: (6, 12, 24, 48), 2: (4, 7, 12, 20), 3: (3, 5, 8, 13)}
 _WIDER = 1.3  # the proposal is a little wider than the curvature says: its tails must not be too short
 _SOBOL = (64, 256, 1024, 4096)
@@ -185,9 +185,12 @@ def find_proposal(
 
 
 def factor_log_likelihood(
-    latent: Latent, target: Tensor, tol: float, seed: int, fixed: Rule | None = None
+    latent: Latent, target: Tensor, tol: float, seed: int, fixed: Rule | None = None, most: float = math.inf
 ) -> tuple[Tensor, Tensor, int]:
-    """log p of the target, its error, and the number of points: more until `tol` is met, or a fixed rule."""
+    """log p of the target, its error, and the number of points: more until `tol` is met, or a fixed rule.
+
+    Two rules at least are tried, since their difference is the error; none of more than `most` points beyond them.
+    """
     assert latent.factors is not None
     shape, classes = latent.mean.shape[:-1], latent.mean.shape[-1]
     flat = (
@@ -200,6 +203,7 @@ def factor_log_likelihood(
     with torch.no_grad():
         proposal = find_proposal(*flat)
     sizes = [fixed] if fixed is not None else rules(latent.rank, seed, latent.mean)
+    sizes = [rule for i, rule in enumerate(sizes) if i < 2 or len(rule.points) <= most]
     before: Tensor | None = None
     for rule in sizes:
         log_p, error, terms = _Mixed.apply(*flat, proposal, rule, max(tol / 10, 1e-6))  # type: ignore[no-untyped-call]

@@ -23,6 +23,10 @@ from .sampling import by_mc, by_qmc, standard_error
 
 METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _MANY = 1 << 15
+_CHEAP_RANK = (
+    2  # with more factors, and no tolerance asked for, "auto" spends about what `samples` draws cost
+)
+_DRAWS_PER_POINT = 8  # draws over everything that cost as much as one point over the factors
 
 
 class _Likelihood(torch.autograd.Function):
@@ -93,9 +97,9 @@ def expected_softmax_nll(
 
     with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. This integral is
     taken by quadrature that follows its mode: no samples, no noise in the gradient, right where p is 1e-30, and
-    at any temperature down to 0, the multinomial probit. With one or two factors a Gauss-Hermite rule over z goes
-    around it; with more, "auto" takes quasi-random points over everything, and method="quadrature" points over the
-    factors around the integral, which are better where thousands of draws could be paid for instead.
+    at any temperature down to 0, the multinomial probit. With up to three factors a Gauss-Hermite rule over z goes
+    around it; with more, "auto" takes quasi-random points over everything, which were better at equal cost, and
+    method="quadrature" points over the factors around the integral.
 
     Shapes: mean and scale (..., K), factors (..., K, R), target (...), temperature a number or (..., 1).
 
@@ -110,7 +114,8 @@ def expected_softmax_nll(
         samples: how many draws "mc" and "qmc" take.
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
         tol: error of log p to reach (default 1e-7 in float64, 2e-5 in float32; 1e-3 with factors). Where "auto"
-            samples, a given `tol` raises the number of samples until it is met.
+            samples, a given `tol` raises the number of samples until it is met; without one, it spends about what
+            `samples` draws cost on a latent of three factors or more, and its estimate may lie above the default.
         noise: "normal"; "logistic" or "gumbel" with "mc" and "qmc".
         dim: the class axis. ignore_index, reduction: as in `torch.nn.functional.cross_entropy`.
         report: called with a `Report` (`reports.append`, say): which method was taken, why, and its error.
@@ -185,7 +190,9 @@ def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor
         return log_p, Report(method, reason, 2 * NODES + 2, off, goal)
     goal = options.tol if options.tol is not None else 1e-3
     if method == "factors x quadrature":
-        log_p, off, points = factor_log_likelihood(latent, target, goal, options.seed)
+        few = options.method == "auto" and options.tol is None and latent.rank > _CHEAP_RANK
+        most = options.samples / _DRAWS_PER_POINT if few else math.inf
+        log_p, off, points = factor_log_likelihood(latent, target, goal, options.seed, most=most)
         return log_p, Report(method, reason, points, off, goal)
     if options.method == "auto" and options.tol is not None:
         options = options._replace(samples=_enough(latent, target, options, goal))
@@ -239,7 +246,10 @@ def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
     if latent.factors is None:
         return "quadrature", "independent classes: a one-dimensional integral"
     if method == "auto" and latent.rank > PRODUCT_RANK:
-        return "qmc", f"{latent.rank} factors: a rule over them would cost more than all these draws"
+        return (
+            "qmc",
+            f"{latent.rank} factors: at equal cost draws over everything are better than a rule over them",
+        )
     return "factors x quadrature", "given its factors the classes are independent"
 
 

@@ -35,6 +35,7 @@ _CHANGE, _POWER, _EARLIER = 3e-3, 1.75, 4  # as in `likelihood`
 _NOTHING, _SHARE = 1e-8, 1e-4
 _ROUNDING = 3.5e-6  # of log p: what the table and float32 leave
 _BEYOND = 40.0  # what lies beyond an end, in terms at the end, with room for the gradients
+_WIDER = 1.25  # for a second look: an end may have been too near
 _NARROW = 0.5  # of the distance of nodes: a class narrower than that is a step that nodes may miss by chance
 _DEPTH = 120.0  # of the sum of log F: below it a term may lie outside the table
 _SPARE, _RAMP, _ROOM = 3.0, 5.0, 0.6  # nats below the drop aimed at; nats of a step at the ends; in steps
@@ -63,7 +64,8 @@ def rapid(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol:
     missed = (~((answer.error <= tol) & answer.settled)).nonzero().squeeze(-1)
     if len(missed):
         finer = 2 * NODES - 1
-        again = tuple(x[missed] for x in (*inputs, *stretch))
+        wider = Stretch(stretch.centre, stretch.left * _WIDER, stretch.right * _WIDER)
+        again = tuple(x[missed] for x in (*inputs, *wider))
         closer = [integrate(columns(*part[:4]), Stretch(*part[4:]), finer) for part in _split(again, finer)]
         for old, new in zip(answer, _joined(closer)):
             old[missed] = new
