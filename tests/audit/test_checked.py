@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dubito._audit import audit
-from dubito._audit.checked import correct, moved_to, spot_check
+from dubito._audit.checked import KNOTS, correct, moved_to, spot_check
 from dubito.crowd import CrowdLabels
 from dubito.errors import DubitoError
 
@@ -16,10 +16,13 @@ def sigmoid(u):
 
 
 def naive_value(theta, p, wrong):
-    """Negative log posterior of a and log b, label by label."""
-    total = theta[0] ** 2 / (2 * 2.0**2) + theta[1] ** 2 / (2 * 0.7**2)
+    """Negative log posterior of the function at the knots, label by label."""
+    distance = np.subtract.outer(KNOTS, KNOTS)
+    prior = 4 * np.exp(-(distance**2) / 8) + 1e-4 * np.eye(len(KNOTS))
+    total = theta @ np.linalg.solve(prior, theta) / 2
     for one, y in zip(p, wrong):
-        right = sigmoid(theta[0] + np.exp(theta[1]) * np.log(one / (1 - one)))
+        z = np.log(one / (1 - one))
+        right = sigmoid(z + np.interp(z, KNOTS, theta))
         total -= np.log(right if y else 1 - right)
     return total
 
@@ -27,16 +30,26 @@ def naive_value(theta, p, wrong):
 def test_the_correction_is_the_maximum_and_is_believed_only_where_needed():
     generator = np.random.default_rng(0)
     p = generator.uniform(0.01, 0.99, 400)
-    off = generator.random(400) < sigmoid(1.2 + 0.6 * np.log(p / (1 - p)))
+    truth = sigmoid(1.2 + 0.6 * np.log(p / (1 - p)))
+    off = generator.random(400) < truth
     found = correct(p, off)
     best = naive_value(found.theta, p, off)
-    for step in ([0.05, 0], [-0.05, 0], [0, 0.05], [0, -0.05]):
+    for step in generator.normal(0, 0.1, (20, len(KNOTS))):
         assert naive_value(found.theta + step, p, off) > best
     assert found.odds > 0.99
-    np.testing.assert_allclose(found.theta, [1.2, np.log(0.6)], atol=0.35)
+    assert np.abs(found(p) - truth).mean() < 0.05 < np.abs(p - truth).mean()
     right = correct(p, generator.random(400) < p)
-    assert right.odds < 0.2
+    assert right.odds < 0.4
     assert np.abs(right(p) - p).max() < 0.05
+
+
+def test_checks_of_the_most_suspicious_say_nothing_about_the_others():
+    top = np.linspace(0.9, 0.99, 100)
+    found = correct(top, np.arange(100) % 2 == 0)
+    low = np.array([1e-6, 1e-4, 1e-3, 0.003])
+    assert found(top).mean() < 0.7
+    np.testing.assert_allclose(found(low), low, rtol=0.15)
+    assert (np.diff(found(np.linspace(0.001, 0.999, 500))) >= 0).all()
 
 
 def test_few_checks_leave_more_open_than_many():

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import DubitoError
 from .border import Inputs, read
-from .checked import Correction, correct, moved_to
+from .checked import KNOTS, Correction, correct, moved_to
 from .kinds import Evidence, Groups, Kind, between, by_confidence, by_features, decide, nested
 from .likelihood import (
     Array,
@@ -65,9 +65,9 @@ def audit(
 
     The probabilities must be out of fold: a model that saw a label will defend it. The numbers rest on the model:
     errors that look like the truth to it cannot be found, and the rates of a weak model are rough (see `notes`).
-    Labels that were checked put that right: with `checked` the probabilities of the others are corrected by
-    ``logit P(wrong) = a + b logit p_wrong``, as far as the checked ones speak for it. A hundred labels spread
-    evenly over the ranking (`spot_check()`) do.
+    Labels that were checked put that right: with `checked` the log-odds of the others are corrected by a smooth
+    function of themselves, as far as the checked ones speak for it. A hundred labels spread evenly over the
+    ranking (`spot_check()`) do.
 
     Arguments:
         labels: (N,) given labels, integers or text, one of `classes` each; or `CrowdLabels` (several labels per
@@ -167,7 +167,7 @@ def _corrected(
     q = moved_to(q, y, fixed(p))
     doubt = min(doubt, fixed.spread(p[~rows], seed)) if not rows.all() else 0.0
     if draws is not None:
-        noise = np.random.default_rng(seed + 1).standard_normal((len(draws), 2))
+        noise = np.random.default_rng(seed + 1).standard_normal((len(draws), len(KNOTS)))
         draws = np.stack([fixed.drawn(d, z) for d, z in zip(draws, noise)])
     return q, draws, doubt, fixed
 

@@ -12,23 +12,25 @@ from ..crowd._coding import as_column, encode_with
 from ..errors import DubitoError
 from .likelihood import Array
 
-SHIFT, STRETCH = 2.0, 0.7  # prior standard deviations of a and log b, settled on simulated noise
-LEAST = 1e-12
+KNOTS = np.arange(-14.0, 15.0)  # of log-odds, between which the correction is linear
+SIZE, REACH = 2.0, 2.0  # standard deviation of a correction, and how far along the log-odds it carries
+LEAST_SLOPE = 0.01
+STEPS = 50
 SPOT = 100
 
 
 @dataclass(frozen=True)
 class Correction:
-    """``logit P(wrong) = a + b logit p_wrong``, believed as far as the checked labels speak for it.
+    """``logit P(wrong) = z + f(z)``, z the log-odds of p_wrong, believed as far as the checked labels speak for it.
 
     Fields:
-        odds: probability that p_wrong needs this correction at all.
-        theta: a and log b; covariance: of both (Laplace).
+        odds: probability that p_wrong needs a correction at all.
+        theta: f at the knots; root: Cholesky factor of its covariance (Laplace).
     """
 
     odds: float
     theta: Array
-    covariance: Array
+    root: Array
 
     def __call__(self, p_wrong: Array) -> Array:
         """Corrected probabilities: a mean of p_wrong as it is and as it is corrected."""
@@ -36,55 +38,78 @@ class Correction:
         return out
 
     def drawn(self, p_wrong: Array, noise: Array) -> Array:
-        """The correction as it could also be: `noise` (2,) is standard normal."""
-        root = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(2))
-        out: Array = (1 - self.odds) * p_wrong + self.odds * _moved(p_wrong, self.theta + root @ noise)
+        """The correction as it could also be: `noise` has a standard normal number for each knot."""
+        moved = _moved(p_wrong, self.theta + self.root @ noise)
+        out: Array = (1 - self.odds) * p_wrong + self.odds * moved
         return out
 
     def spread(self, p_wrong: Array, seed: int) -> float:
         """How far the checked labels leave the mean of p_wrong open, as a standard error."""
-        root = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(2))
-        noise = np.random.default_rng(seed).standard_normal((50, 2))
-        return float(np.std([_moved(p_wrong, self.theta + root @ z).mean() for z in noise]))
+        noise = np.random.default_rng(seed).standard_normal((50, len(KNOTS)))
+        return float(np.std([_moved(p_wrong, self.theta + self.root @ z).mean() for z in noise]))
 
 
 def correct(p_wrong: Array, wrong: Array) -> Correction:
     """What checked labels teach: whether those called wrong with 30 % were wrong in 30 % of cases.
 
-    a and log b have normal priors around 0. The odds are those of the two marginal likelihoods, with and without
-    the correction, by Laplace's approximation. Which labels were checked may depend on p_wrong, on nothing else.
+    f is a Gaussian process of the log-odds, ``cov(f(z), f(z')) = SIZE^2 exp(-(z - z')^2 / (2 REACH^2))``, so that
+    checks of the most suspicious labels say nothing about the others. Its mode is found by Newton's method; the
+    odds are those of the marginal likelihoods with f and without (Laplace). Which labels were checked may depend on
+    p_wrong, on nothing else. SIZE and REACH were settled on simulated noise.
     """
-    z, y, scale = _logit(p_wrong), wrong.astype(np.float64), np.array([SHIFT, STRETCH])
+    z, y = _logit(p_wrong), wrong.astype(np.float64)
+    B = _between(z)
+    prior = SIZE**2 * np.exp(-((KNOTS[:, None] - KNOTS) ** 2) / (2 * REACH**2)) + 1e-4 * np.eye(len(KNOTS))
+    inverse = np.linalg.inv(prior)
 
-    def parts(theta: Array) -> tuple[float, Array, Array]:
-        slope = math.exp(theta[1]) * z
-        u = theta[0] + slope
-        s = 1 / (1 + np.exp(-u))
-        to = np.stack([np.ones_like(z), slope], 1)
-        value = float((np.logaddexp(0, u) - y * u).sum() + (theta**2 / scale**2).sum() / 2)
-        fisher = (to * (s * (1 - s))[:, None]).T @ to + np.diag(1 / scale**2)
-        return value, to.T @ (s - y) + theta / scale**2, fisher
+    def value(theta: Array) -> float:
+        u = z + B @ theta
+        return float((np.logaddexp(0, u) - y * u).sum() + theta @ inverse @ theta / 2)
 
-    from scipy.optimize import minimize
-
-    bounds = [(-15.0, 15.0), (-3.0, 3.0)]
-    theta = minimize(lambda t: parts(t)[:2], np.zeros(2), jac=True, method="L-BFGS-B", bounds=bounds).x
-    value, _, fisher = parts(theta)
-    without = float((np.logaddexp(0, z) - y * z).sum())
-    gain = without - value - np.linalg.slogdet(fisher)[1] / 2 - np.log(scale).sum()
+    theta, now = np.zeros(len(KNOTS)), value(np.zeros(len(KNOTS)))
+    without = now
+    for _ in range(STEPS):
+        s = _sigmoid(z + B @ theta)
+        curve = (B * (s * (1 - s))[:, None]).T @ B + inverse
+        step = np.linalg.solve(curve, B.T @ (s - y) + inverse @ theta)
+        while value(theta - step) > now + 1e-12 and np.abs(step).max() > 1e-9:
+            step = step / 2
+        theta, last, now = theta - step, now, min(now, value(theta - step))
+        if last - now < 1e-9:
+            break
+    s = _sigmoid(z + B @ theta)
+    curve = (B * (s * (1 - s))[:, None]).T @ B + inverse
+    gain = without - now - (np.linalg.slogdet(curve)[1] + np.linalg.slogdet(prior)[1]) / 2
     odds = 1 / (1 + math.exp(-min(max(float(gain), -50.0), 50.0)))
-    return Correction(odds, theta, np.linalg.inv(fisher))
+    return Correction(odds, theta, np.linalg.cholesky(np.linalg.inv(curve) + 1e-9 * np.eye(len(KNOTS))))
 
 
 def _logit(p: Array) -> Array:
-    q = np.clip(p, LEAST, 1 - LEAST)
+    q = np.clip(p, 1e-300, 1 - 1e-15)
     out: Array = np.log(q) - np.log1p(-q)
     return out
 
 
-def _moved(p: Array, theta: Array) -> Array:
-    out: Array = 1 / (1 + np.exp(-(theta[0] + math.exp(theta[1]) * _logit(p))))
+def _sigmoid(u: Array) -> Array:
+    out: Array = 1 / (1 + np.exp(-np.clip(u, -700, 700)))
     return out
+
+
+def _between(z: Array) -> Array:
+    """Weights (n, knots) that read a function off its knots, linearly, constant beyond the last."""
+    place = np.clip(z, KNOTS[0], KNOTS[-1]) - KNOTS[0]
+    left = np.minimum(place.astype(np.int64), len(KNOTS) - 2)
+    out = np.zeros((len(z), len(KNOTS)))
+    rows = np.arange(len(z))
+    out[rows, left], out[rows, left + 1] = 1 - (place - left), place - left
+    return out
+
+
+def _moved(p: Array, theta: Array) -> Array:
+    """p with f added to its log-odds; where that would turn the order of labels around, they rise but little."""
+    z, least = _logit(p), LEAST_SLOPE * KNOTS
+    rising = np.maximum.accumulate(KNOTS + theta - least) + least
+    return _sigmoid(z + np.interp(z, KNOTS, rising - KNOTS))
 
 
 def moved_to(q: Array, labels: Array, p_wrong: Array) -> Array:
