@@ -72,8 +72,8 @@ def test_three_factors_take_a_rule_over_them(tau):
 
 
 def test_auto_follows_the_measurement():
-    """The recorded errors at equal cost: rules over the factors win in most places up to the rank "auto" uses them for,
-    draws over everything in most places beyond it."""
+    """Recorded errors at equal cost: up to the rank for which "auto" takes them, rules over the factors win in most
+    places, and draws over everything beyond it."""
     lines = [json.loads(line) for line in LINES.read_text(encoding="utf-8").splitlines()]
     better = {True: [], False: []}
     for place in {(x["rank"], x["classes"], x["tau"]) for x in lines}:
