@@ -110,6 +110,22 @@ def test_generators_are_keyed_and_the_global_ones_untouched():
     assert (before[1] == np.random.get_state()[1]).all()
 
 
+def test_the_highest_bits_make_the_number():
+    """53 of the 64 for double precision, 24 for single; a key is the first 63 bits of SHA-256."""
+    words = [int(v) & WORD for v in R.bits(3, "flip", torch.arange(200))]
+    double = R.uniform(3, "flip", torch.arange(200), dtype=torch.float64)
+    single = R.uniform(3, "flip", torch.arange(200))
+    half = R.uniform(3, "flip", torch.arange(200), dtype=torch.bfloat16)
+    assert double.tolist() == [(w >> 11) / 2**53 for w in words]
+    assert single.tolist() == [(w >> 40) / 2**24 for w in words]
+    assert (double.dtype, single.dtype) == (torch.float64, torch.float32)
+    assert torch.equal(half, single.bfloat16())
+    assert R.key("flip") == int(hashlib.sha256(b"flip").hexdigest()[:16], 16) >> 1
+    order = sorted(range(50), key=lambda i: int(R.bits(4, "shuffle", 0, i)))
+    assert R.permutation(50, 4).tolist() == order
+    assert R.generator(5, 6, "mask").initial_seed() == int(R.bits(5, "mask", 6)) & (WORD >> 1)
+
+
 def test_key_is_not_pythons_hash():
     assert R.key("shuffle") == int(hashlib.sha256(b"shuffle").hexdigest()[:16], 16) // 2
 

@@ -11,6 +11,7 @@ from scipy.stats import beta
 
 from dubito.crowd import CrowdLabels, aggregate
 from dubito.crowd._layout import bag_sum, e_step, lay_out, vote_shares
+from dubito.errors import DubitoError
 
 
 def problem(simulate, gold=False, block=None, turned=False):
@@ -139,3 +140,50 @@ def test_intervals_from_what_labels_are_worth(simulate, method):
         middle = (A[r] * size[:, None] + 0.5) / (size[:, None] + 1)
         entry = beta.ppf(0.9, middle * (size[:, None] + 1), (1 - middle) * (size[:, None] + 1))
         np.testing.assert_allclose(result.confusion_intervals(0.8)[r, :, :, 1], entry, atol=1e-8)
+
+
+def test_intervals_of_the_hierarchical_model(simulate):
+    """The skill in the prior is uncertain too: its spread is common to an annotator's rows."""
+    crowd, *_ = simulate(13, items=40, annotators=5, each=3)
+    result = aggregate(crowd)
+    hyper, worth = result.state.fitted.hyper, result.worth().numpy()
+    e, b, s = (hyper[name].numpy() for name in ("easiness", "ability", "strength"))
+    A, B = result.confusion_matrices.numpy(), hyper["pattern"].numpy()
+    for r in range(5):
+        a = 1 / (1 + np.exp(-(e + b[r])))
+        known = (worth[r] * (s + 1) / (worth[r] + s) * a * (1 - a)).sum() + 1
+        common = s / (worth[r] + s) * a * (1 - a) / np.sqrt(known)
+        size = (worth[r] + s)[:, None]
+        middle = (A[r] * size + 0.5) / (size + 1)
+        variance = middle * (1 - middle) / (size + 2)
+        mean, spread = np.diag(middle).mean(), np.diag(variance).mean() / 3 + common.mean() ** 2
+        total = mean * (1 - mean) / spread - 1
+        low, high = beta.ppf([0.05, 0.95], mean * total, (1 - mean) * total)
+        assert result.skill_intervals(0.9)[r].tolist() == pytest.approx([low, high], abs=1e-8)
+        variance = variance + (common[:, None] * (B + np.eye(3))) ** 2
+        total = np.maximum(middle * (1 - middle) / variance - 1, 1e-2)
+        wanted = [beta.ppf(p, middle * total, (1 - middle) * total) for p in (0.1, 0.9)]
+        np.testing.assert_allclose(result.confusion_intervals(0.8)[r].movedim(-1, 0), wanted, atol=1e-8)
+
+
+def test_who_gave_no_label_widens_nobodys_interval(simulate):
+    crowd, *_ = simulate(14, items=30, annotators=4)
+    more = CrowdLabels(
+        crowd.item.numpy(), crowd.annotator.numpy(), crowd.label.numpy(), classes=3, annotator_ids=5
+    )
+    found = aggregate(more, "dawid-skene").skill_intervals()
+    torch.testing.assert_close(
+        found[:4], aggregate(crowd, "dawid-skene").skill_intervals(), atol=1e-6, rtol=0
+    )
+    assert bool(found.isfinite().all())
+    for bad in ((0, 1, 2), "ab", 7):
+        with pytest.raises(DubitoError):
+            aggregate(crowd, gold=bad)
+
+
+@pytest.mark.parametrize("method", ["vote", "soft-vote", "hierarchical"])
+def test_confidence_is_that_of_the_consensus(simulate, method):
+    crowd, *_ = simulate(15)
+    result = aggregate(crowd, method)
+    wanted = [float(result.probabilities[n, k]) for n, k in enumerate(result.codes.tolist())]
+    assert result.confidence.tolist() == wanted

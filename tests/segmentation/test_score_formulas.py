@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dubito.errors import DubitoError
+from dubito.segmentation import several_masks, vote
 from dubito.segmentation.scores import SegmentationScores
 
 K = 4  # the last class occurs nowhere
@@ -119,3 +120,27 @@ def test_one_pixel_can_be_scored():
     right.add(sure, truth)
     assert right.boundary_iou()[0].tolist() == [0.0, 0.0, 1.0]
     assert right.boundary_iou()[1].tolist() == [False, False, True]
+
+
+def test_masks_of_several_annotators_pixel_by_pixel():
+    g = torch.Generator().manual_seed(3)
+    masks = torch.randint(-1, 3, (4, 3, 5, 6), generator=g)
+    masks[1, 2] = -1
+    masks[3] = -1
+    voted, given = vote(masks, 3, void=-1), several_masks(masks, void=-1)
+    for i, row, column in np.ndindex(4, 5, 6):
+        counts = [int((masks[i, :, row, column] == k).sum()) for k in range(3)]
+        assert int(voted[i, row, column]) == (counts.index(max(counts)) if any(counts) else -100)
+    drawn = [(i, r) for i in range(4) for r in range(3) if bool((masks[i, r] >= 0).any())]
+    assert list(zip(given.item.tolist(), given.annotator.tolist())) == drawn
+    for mask, (i, r) in zip(given.label, drawn):
+        assert torch.equal(mask, torch.where(masks[i, r] < 0, -100, masks[i, r]))
+    assert vote(torch.zeros(1, 1, 2, 2).long(), 1).tolist() == [[[0, 0], [0, 0]]]
+    for bad in (masks.double(), masks[0], masks.cfloat()):
+        with pytest.raises(DubitoError):
+            vote(bad, 3)
+    for bad in (masks.double(), masks[0]):
+        with pytest.raises(DubitoError):
+            several_masks(bad)
+    with pytest.raises(DubitoError):
+        vote(masks, 0)

@@ -36,7 +36,7 @@ def draw_classes(rows: Tensor, which: Array, u: Array) -> Array:
     cumulative = rows.numpy().cumsum(-1)
     cumulative /= cumulative[:, -1:]
     classes = np.empty(len(u), dtype=np.int64)
-    step = max(1, _BLOCK // max(1, cumulative.shape[1]))
+    step = max(1, _BLOCK // cumulative.shape[1])
     for start in range(0, len(u), step):
         part = slice(start, start + step)
         classes[part] = (cumulative[which[part]] > u[part, None]).argmax(-1)
