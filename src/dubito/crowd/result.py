@@ -106,7 +106,7 @@ class Aggregate:
         labels, hit = n.sum(1), self._hits()
         hit2 = layout.by_annotator((state.squares * layout.own()).sum(1))
         a = hit / labels.clamp(min=1e-9)
-        f = ((hit2 - 2 * a * hit + labels * a.square() + 1) / (labels * a * (1 - a) + 1)).clamp(0.0, 1.0)
+        f = (hit2 - 2 * a * hit + labels * a.square() + 1) / (labels * a * (1 - a) + 1)  # at most 1, as v is
         if state.fitted.shared:
             return (labels * f.pow(1.5)).unsqueeze(1).expand_as(n)
         return n * f.square().unsqueeze(1)
