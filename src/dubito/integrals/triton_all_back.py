@@ -37,6 +37,7 @@ def _sums(table_ptr, column, tail, grad, log_p, classes, t, total):
 def _part(table_ptr, column, tail, grad, log_p, classes, t, log_step, WIDE: tl.constexpr):
     """A chunk's part of the gradients in mean and scale, one class per lane, and of the temperature's, (nodes,)."""
     log_inverse, slope, edge, line, turns, cos, sin = tail
+    cot = cos / sin
     index = tl.zeros(t.shape, tl.int32)
     lane = tl.arange(0, WIDE)
     to_mean = tl.zeros([WIDE], tl.float32)
@@ -50,7 +51,7 @@ def _part(table_ptr, column, tail, grad, log_p, classes, t, log_step, WIDE: tl.c
             x, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
             c, s = pick(cos, j), pick(sin, j)
             ratio = tl.where(
-                straight, (pick(slope, j) - x) * c / s, m_v * pick(turns, j) / tl.minimum(m_x, -1e-30)
+                straight, (pick(slope, j) - x) * pick(cot, j), m_v * pick(turns, j) / tl.minimum(m_x, -1e-30)
             )
             share = pick(grad, j) * tl.exp(tl.minimum(log_rate + total - pick(log_p, j), 60.0))
             in_x = tl.exp(tl.minimum(log_rate, 80.0)) * weighted - share * rates

@@ -7,6 +7,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .triton_launch import log
 from .triton_range import TURNS
 from .triton_table import ROOT_C, X_MAX, columns, look_up, pick
 
@@ -61,7 +62,7 @@ def rate_of(table_ptr, column, tail, t, j):
     x = (t - pick(mean, j)) * pick(inverse, j)
     m, m_x, m_v = look_up(table_ptr, x, pick(base, j), pick(offset, j))
     straight = (x > pick(edge, j)) & ((m < -21.0) | (x > X_MAX))
-    bent = m + tl.log(tl.maximum(-m_x, 1e-30))
+    bent = m + log(tl.maximum(-m_x, 1e-30))
     log_rate = tl.where(straight, pick(line, j) - pick(slope, j) * x, bent) + pick(log_inverse, j)
     return x, log_rate, straight, m_v, m_x
 

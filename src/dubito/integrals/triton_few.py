@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .triton_launch import Launcher
+from .triton_launch import Launcher, log2
 
 MOST_CLASSES = 32
 ROWS, WARPS = 64, 2  # of a program
@@ -92,7 +92,7 @@ def _nll(
         own_noise = tl.load(bank_ptr + s * K + target)
         noise, below, power, total, top = _draw(bank_ptr + s * K, mean, scale, K, R)
         own_below = own_mean + own_scale * own_noise - top
-        log_own = own_below - tl.log2(total)
+        log_own = own_below - log2(total)
         higher = tl.maximum(peak, log_own)
         fade = tl.exp2(peak - higher)
         weight = tl.exp2(log_own - higher)
@@ -139,7 +139,7 @@ def _forward(
     for s in range(samples):
         noise, below, power, total, top = _draw(bank_ptr + s * K, mean, scale, K, R)
         per = 1 / total
-        log_total = tl.log2(total)
+        log_total = log2(total)
         more = ()
         better = ()
         for k in tl.static_range(K):
@@ -170,7 +170,7 @@ def _backward(
     g_tau = tl.zeros([R], tl.float32)
     for s in range(samples):
         noise, below, power, total, top = _draw(bank_ptr + s * K, mean, scale, K, R)
-        log_total = tl.log2(total)
+        log_total = log2(total)
         weighted = ()
         every = tl.zeros([R], tl.float32)
         for k in tl.static_range(K):

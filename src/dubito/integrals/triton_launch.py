@@ -1,4 +1,5 @@
-"""Launching Triton kernels by their compiled handles. Imported only where Triton is.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
+"""Launching Triton kernels by their compiled handles, and a logarithm. Imported only where Triton is.
 
 The just-in-time front end looks at every argument at every call, which takes longer than many of these kernels run.
 The first call of a kind goes that way and leaves its handle behind; later calls use it.
@@ -6,9 +7,33 @@ The first call of a kind goes that way and leaves its handle behind; later calls
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import torch
+import triton
+import triton.language as tl
 from torch import Tensor
+
+# Triton has no name for it, and its own logarithm is a polynomial of twenty operations.
+_PTX = tl.constexpr(torch.version.hip is None and os.environ.get("TRITON_INTERPRET", "0") in ("", "0"))
+
+
+@triton.jit
+def log2(x):
+    """The logarithm to base 2 as the processor has it: to 2^-22."""
+    if _PTX:
+        return tl.inline_asm_elementwise(
+            "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.log2(x)
+
+
+@triton.jit
+def log(x):
+    """The natural logarithm, to 2e-7."""
+    return log2(x) * 0.6931471805599453
 
 
 class Launcher:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .triton_launch import log
 from .triton_table import columns, pick, rough, rough_value
 
 WIDE = tl.constexpr(32)  # classes that are prepared at a time, one per lane
@@ -84,7 +85,7 @@ def support(
     while (inside < POINTS // 3) & (rounds < _ROUNDS):
         t = low + (high - low) / (POINTS - 1) * tl.arange(0, POINTS)
         m, m_x = rough(table_ptr, t / own_width, own_base, own_offset)
-        value = m + tl.log(tl.maximum(-m_x, 1e-30))
+        value = m + log(tl.maximum(-m_x, 1e-30))
         for start in range(0, classes, WIDE):
             if classes > WIDE:
                 k, keep, mean, scale, inverse, base, offset, turn = columns(

@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from . import table as _table
+from .triton_launch import log
 
 STEP, DEGREE, LOWER, UPPER = 0.4, 4, 60, 60  # of x; of the polynomials; angle cells below and above pi/4
 _FIRST, _LAST = round(_table.X_MIN / STEP), round(_table.X_MAX / STEP)
@@ -65,19 +66,6 @@ def place_angle(angle_ptr, scale, gumbel):
 
 
 @triton.jit
-def class_columns(mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, BLOCK_K: tl.constexpr):
-    """A chunk of classes as columns (BLOCK_K, 1): mask, centred mean, width, cos, sin, base, offset, turn."""
-    k = start + tl.arange(0, BLOCK_K)[:, None]
-    keep = k < classes
-    at = row.to(tl.int64) * classes + k
-    mean = tl.load(mean_ptr + at, mask=keep, other=0.0).to(tl.float32) - shift
-    scale = tl.load(scale_ptr + at, mask=keep, other=1.0).to(tl.float32)
-    width = tl.sqrt(scale * scale + gumbel * gumbel)
-    base, offset, turn = place_angle(angle_ptr, scale, gumbel)
-    return k, keep, mean, width, scale / width, gumbel / width, base, offset, turn
-
-
-@triton.jit
 def columns(mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, WIDE: tl.constexpr):
     """Some classes along lanes: number, mask, centred mean, scale, inverse width, base, offset, turn.
 
@@ -118,7 +106,7 @@ def rough(table_ptr, x, base, v):
     slope, bend = (linear + 2 * square * u) * _PER_STEP, 2 * square * _PER_STEP * _PER_STEP
     ahead = tl.maximum(x - X_MAX, 0.0)
     behind = tl.maximum(x / X_MIN, 1.0)
-    value += ahead * (slope + 0.5 * bend * ahead) + 2 * tl.log(behind)
+    value += ahead * (slope + 0.5 * bend * ahead) + 2 * log(behind)
     slope = tl.where(behind > 1, 2 / x, slope + bend * ahead)
     return value, slope
 
@@ -130,7 +118,7 @@ def rough_value(table_ptr, x, base, v):
     c = table_ptr + index
     linear = tl.load(c + 5 * _SIZE) + v * tl.load(c + 6 * _SIZE)
     value = tl.load(c) + v * tl.load(c + _SIZE) + u * (linear + tl.load(c + 9 * _SIZE) * u)
-    return value + 2 * tl.log(tl.maximum(x * (1 / X_MIN), 1.0))
+    return value + 2 * log(tl.maximum(x * (1 / X_MIN), 1.0))
 
 
 @triton.jit
