@@ -15,7 +15,7 @@ from dubito.metrics import paired_t_test
 ROOT = Path(__file__).resolve().parents[1]
 LINES = ROOT / "results" / "segmentation"
 Cell = dict[int, dict[str, Any]]  # seed -> line
-NOW, EARLIER, LONGER = "camvid", "camvid-earlier", "camvid-longer"
+NOW, EARLIER, LOOP = "camvid", "camvid-earlier", "camvid-loop"
 LABELS = {"clean": "Clean labels", "border": "Noisy borders"}
 SCORES = (("mIoU", "mean_iou", 100.0, 2), ("log-likelihood", "log_likelihood", 1.0, 3))
 

@@ -14,7 +14,7 @@ from segmentation_costs import cost
 from segmentation_lines import (
     EARLIER,
     LABELS,
-    LONGER,
+    LOOP,
     NOW,
     ROOT,
     SCORES,
@@ -42,7 +42,7 @@ the training labels, and choose the temperature. The paper has no figures for th
 SERIES = (
     ("compact", NOW, "The compact encoder-decoder from random weights"),
     ("deeplab", NOW, "DeepLabv3+, output stride 16, on an EfficientNet-Lite0 from ImageNet"),
-    ("compact", LONGER, "The compact encoder-decoder, trained for longer"),
+    ("compact", LOOP, "The compact encoder-decoder, one seed by the plain loop"),
     ("compact", EARLIER, "The compact encoder-decoder, borders drawn as before commit `9fdd768`"),
 )
 HEAD = "seeds | validation mIoU | test mIoU | test boundary IoU | test log-likelihood | test ECE |"
