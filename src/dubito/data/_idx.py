@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..errors import DubitoError
-from ._files import Array, array_bytes, inflate, one_line, read_bytes
+from ._files import Array, array_bytes, file_size, inflate, one_line, read_bytes
 from ._parts import Parts, Reader
 
 # Magic numbers: two zero bytes, the element type, the number of axes. Of the types only uint8 occurs here.
@@ -70,6 +70,7 @@ def _find(folder: Path, stem: str, what: str, axes: int) -> Path | None:
 
 
 def _head(path: Path, size: int) -> bytes:
+    file_size(path)  # a regular file: reading a named pipe would have no end
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as f:
             head: bytes = f.read(size)
