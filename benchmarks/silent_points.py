@@ -29,6 +29,7 @@ SAME = {**ELEMENT, "padded": True}
 KERAS = {**SAME, "norm_eps": 1e-3}
 # name: (fields of the config, options of the network, half precision)
 READINGS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "padded, batch 32": ({"batch": 32}, {"padded": True}, True),
     "by element, padded": ({}, SAME, True),
     "by element": ({}, ELEMENT, True),
     "by element, padded, eps 1e-3, batch 32": ({"batch": 32}, KERAS, True),
@@ -120,7 +121,7 @@ def train(name: str, folder: Path, number: int, options: argparse.Namespace) -> 
         course = {key: values[-1] for key, values in run.notes["history"].items()}
         memory = scores(run.lane.log_probs(some), some.labels)
         write(kind="epoch", epoch=epoch, train_accuracy=memory["accuracy"], **course)
-        late = behind(folder, name, epoch, course["validation_accuracy"])
+        late = not options.all and behind(folder, name, epoch, course["validation_accuracy"])
 
     run._pick = seen  # type: ignore[method-assign]
     for _ in run.steps(lambda: time.time() > options.end):
@@ -144,7 +145,7 @@ def worker(folder: Path, number: int, options: argparse.Namespace) -> None:
     torch._dynamo.config.recompile_limit = 64
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.benchmark = True
-    for i, name in enumerate(READINGS):
+    for i, name in enumerate(options.readings.split("; ") if options.readings else READINGS):
         if time.time() > options.end - (0 if options.tiny else 15) or (options.tiny and i >= 3):
             return
         try:
@@ -165,6 +166,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--workers", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=235.0)
+    parser.add_argument("--readings", help="some of the list, with '; ' between them; all if not given")
+    parser.add_argument("--all", action="store_true", help="let those far behind go on")
     parser.add_argument("--root", help="folder of data sets; DUBITO_DATA if not given")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="three readings, one small epoch, on any device")
