@@ -1,17 +1,20 @@
 """Several runs on the streams of one GPU against one run alone: training steps per second of all together.
 
-    python benchmarks/lanes.py                             WRN-28-2, batch 128, 1, 4 and 8 lanes (target at 4: 1.7x)
+    python benchmarks/lanes.py                             WRN-28-2, batch 128, 1, 4, 8 and 12 lanes (target: 1.7x)
     python benchmarks/lanes.py --network resnet32
 
 Every lane trains on its own noisy copy of random images, with augmentation, momentum and a schedule, as the runs of
-a paper do. Counts of lanes are measured in turn, several rounds of each, and the median is taken. One line is
-appended to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where that is set).
+a paper do. Two ways of choosing cuDNN's algorithms are measured, each in a process of its own: searched (the
+fastest of a device to itself) and by its heuristics (`lanes.settings` takes these for several lanes). Counts of lanes
+are measured in turn, several rounds of each, and the median is taken. What several lanes make is divided by the
+*better* of the two runs alone. One line is appended to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where that is set).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import time
@@ -66,40 +69,50 @@ def rate(lanes: Sequence[Iterator[None]], steps: int, wait: Callable[[], None]) 
     return steps * len(lanes) / (time.perf_counter() - begun)
 
 
+def measured(options: argparse.Namespace, searched: bool) -> dict[int, list[float]]:
+    """Rates of each count of lanes, round by round, in a process that chooses algorithms in one way."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = searched
+    counts = [int(c) for c in options.counts.split(",")]
+    lanes = [lane(s, options.network, options.images, options.batch, device) for s in range(max(counts))]
+    rate(lanes, 8, wait)  # compiles and captures
+    found: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(options.rounds):
+        for count in counts:
+            found[count].append(rate(lanes[:count], options.steps, wait))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--network", default="wrn-28-2")
-    parser.add_argument("--counts", default="1,4,8", help="how many lanes, with commas")
+    parser.add_argument("--counts", default="1,4,8,12", help="how many lanes, with commas; one of them 1")
     parser.add_argument("--steps", type=int, default=200, help="of each lane in a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--gate", help="measure only once this file exists")
     options = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.benchmark = True
-    counts = [int(c) for c in options.counts.split(",")]
-    lanes = [lane(s, options.network, options.images, options.batch, device) for s in range(max(counts))]
-    rate(lanes, 8, wait)  # compiles and captures
-    print("ready", flush=True)
-    while options.gate and not os.path.exists(options.gate):
-        time.sleep(0.1)
-    found: dict[int, list[float]] = {count: [] for count in counts}
-    for _ in range(options.rounds):
-        for count in counts:
-            found[count].append(rate(lanes[:count], options.steps, wait))
-    middle = {count: statistics.median(rates) for count, rates in found.items()}
+    found = {}
+    for name, searched in (("searched", True), ("heuristic", False)):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            found[name] = pool.apply(measured, (options, searched))
+        print(name, {c: round(statistics.median(r), 1) for c, r in found[name].items()}, flush=True)
+    middle = {n: {c: statistics.median(r) for c, r in rates.items()} for n, rates in found.items()}
+    alone = max(rates[1] for rates in middle.values())
     commit, dirty = provenance()
     line = {
         "benchmark": "lanes", "network": options.network, "batch": options.batch,
-        "steps_per_second": {str(c): round(r, 1) for c, r in middle.items()},
-        "over_one": {str(c): round(r / middle[counts[0]], 3) for c, r in middle.items()},
-        "rounds": {str(c): [round(r, 1) for r in rates] for c, rates in found.items()},
-        "hardware": torch.cuda.get_device_name() if device == "cuda" else "CPU", "commit": commit, "dirty": dirty,
+        "steps_per_second": {n: {str(c): round(r, 1) for c, r in rates.items()} for n, rates in middle.items()},
+        "over_faster_alone": {
+            n: {str(c): round(r / alone, 3) for c, r in rates.items()} for n, rates in middle.items()
+        },
+        "rounds": {n: {str(c): [round(x, 1) for x in r] for c, r in rates.items()} for n, rates in found.items()},
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+        "commit": commit, "dirty": dirty,
     }  # fmt: skip
     print(json.dumps(line))
     out = Path(os.environ.get("OUT", HERE / "results" / "benchmarks"))

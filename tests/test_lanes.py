@@ -13,7 +13,7 @@ from dubito._replay import stream_batches
 from dubito.backbones import WideResNet
 from dubito.data import LabelledData, augment
 from dubito.errors import DubitoError
-from dubito.lanes import Lane
+from dubito.lanes import Lane, settings
 from dubito.methods import parse
 from dubito.model import Model
 from dubito.train import fit
@@ -97,3 +97,15 @@ def test_other_procedures_are_refused():
     stages = method.build(**params)
     with pytest.raises(DubitoError, match="plain"):
         Lane(Model(nn.Flatten(), stages.head(192, 4)), stages, data(), seed=0, device="cpu")
+
+
+@pytest.mark.parametrize(("several", "searched"), [(1, True), (2, False)])
+def test_settings_come_back_even_after_an_error(several, searched):
+    def now() -> tuple[bool, str]:
+        return torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
+
+    before = now()
+    with pytest.raises(ZeroDivisionError), settings(several):
+        assert now() == (searched, "high")
+        raise ZeroDivisionError
+    assert now() == before

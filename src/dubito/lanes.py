@@ -28,6 +28,29 @@ from .model import Model
 from .procedures import Plain
 
 
+@contextmanager
+def settings(lanes: int) -> Iterator[None]:
+    """TF32 products, and cuDNN's algorithms as they suit so many lanes; the old settings come back at the end.
+
+    The algorithm that a search finds fastest has the device to itself, and fills it. Those that cuDNN's heuristics
+    name leave room for one another: of eight WRN-28-2 together they make more steps, of one alone fewer
+    (`benchmarks/lanes.py`).
+
+    Example:
+        >>> with settings(4):
+        ...     torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
+        (False, 'high')
+    """
+    cudnn, before = torch.backends.cudnn, torch.get_float32_matmul_precision()
+    searched, cudnn.benchmark = cudnn.benchmark, lanes == 1
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        cudnn.benchmark = searched
+        torch.set_float32_matmul_precision(before)
+
+
 class Lane:
     """A model, its data on the device, and a stream.
 

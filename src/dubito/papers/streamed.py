@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from ..lanes import settings
 from ..procedures import Plain
 from . import prepare
 from .configs import Config, run_id
@@ -50,9 +49,20 @@ def run(
         known: results of earlier runs, which are skipped; forward correction takes its matrix from cross-entropy.
         report: gets each result as its run ends. The seconds of a result are its share of the time that passed.
     """
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.benchmark = True
-    end = time.monotonic() + seconds
+    with settings(at_once):
+        return _run(configs, Path(folder), root, device, at_once, time.monotonic() + seconds, known, report)
+
+
+def _run(
+    configs: Sequence[Config],
+    folder: Path,
+    root: str | None,
+    device: str,
+    at_once: int,
+    end: float,
+    known: Sequence[Result],
+    report: Callable[[list[Result]], None],
+) -> list[Result]:
     have = {r.id for r in known}
     first = {place(r.config): r for r in known if r.config.method == "ce"}
     waiting = [c for c in configs if run_id(c) not in have]
@@ -65,7 +75,7 @@ def run(
             if config is None:
                 break
             waiting.remove(config)
-            lane = LaneRun(config, Path(folder), root=root, device=device, first=first)
+            lane = LaneRun(config, folder, root=root, device=device, first=first)
             active.append((lane, lane.steps(lambda: time.monotonic() > end)))
         ended = [pair for pair in active if next(pair[1], _OVER) is _OVER]
         now = time.monotonic()
