@@ -234,6 +234,8 @@ def main() -> None:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     run = Run(given, sorted(TARGETS) if given.all else given.modules)
     run.told.unlink(missing_ok=True)
+    if given.watched is None:
+        run.watched.unlink(missing_ok=True)
     earlier = known(given.known)
     for module, names in run.by_name.items():
         noticed, survived = earlier.get(module, (set(), set()))
