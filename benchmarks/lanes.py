@@ -5,9 +5,10 @@
 
 Every lane trains on its own noisy copy of random images, with augmentation, momentum and a schedule, as the runs of
 a paper do. Two ways of choosing cuDNN's algorithms are measured, each in a process of its own: searched (the
-fastest of a device to itself) and by its heuristics (`lanes.settings` takes these for several lanes). Counts of lanes
-are measured in turn, several rounds of each, and the median is taken. What several lanes make is divided by the
-*better* of the two runs alone. One line is appended to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where that is set).
+fastest of a device to itself) and by its heuristics (`lanes.settings` takes these for several lanes). Counts of
+lanes are measured in turn, several rounds of each, and the median is taken. What several lanes make is divided by
+the *better* of the two runs alone. One line is appended to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where
+that is set).
 """
 
 from __future__ import annotations
