@@ -14,6 +14,7 @@ from dubito import DubitoError, backbones, heads, integrals, links, losses
 from dubito.data import LabelledData, augment, from_torch
 from dubito.model import Model
 from dubito.procedures import CrossFittedEM, DoctorHeads
+from dubito.segmentation.scores import SegmentationScores
 
 NONE = torch.zeros(2, 0)
 Y = torch.tensor([0, 1])
@@ -48,6 +49,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "more folds than networks": (lambda: CrossFittedEM(model(), folds=10**12), "folds"),
     "one fold": (lambda: CrossFittedEM(model(), folds=1), "folds"),
     "a negative number of annotators": (lambda: DoctorHeads(4, 3, num_annotators=-1), "too small"),
+    "more classes than counts": (lambda: SegmentationScores(10**12), "there must be a class"),
     "no widths": (lambda: backbones.CNN4(filters=()), "four"),
     "blocks without end": (lambda: backbones.EncoderDecoder(3, blocks=10**12), "no such decoder"),
 }

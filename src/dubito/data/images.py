@@ -100,8 +100,8 @@ class ImageFiles:
 
 def inside(root: Path, path: str) -> Path:
     """The file at a relative path, refused if it lies outside the root: through `..`, absolute, or by a link."""
-    base = root.resolve()
-    file = (base / path).resolve()
+    base = _real(root)
+    file = _real(base / path)
     if os.path.isabs(path) or not file.is_relative_to(base):
         raise DubitoError("a path leads out of the image folder", where=str(root), got=repr(path))
     return file
@@ -115,6 +115,8 @@ def decode(path: Path, size: int | None = None, mode: str = "RGB", shown: str | 
     from PIL import Image
 
     where = shown or str(path)
+    if path.exists() and not path.is_file():
+        raise DubitoError("not a file", where=where)  # reading a named pipe or a device would have no end
     try:
         with Image.open(path, formats=_FORMATS) as opened:
             if opened.width * opened.height > _PIXELS:
@@ -184,11 +186,16 @@ def image_folder(
     )
 
 
+def _real(path: Path) -> Path:
+    """Where a path leads; unlike `Path.resolve` of a link to itself, which leads nowhere."""
+    return Path(os.path.realpath(path))
+
+
 def _files(base: Path, folder: str) -> Iterator[str]:
     for path, folders, files in os.walk(base / folder):  # does not follow links to folders
         folders.sort()
         for file in sorted(files):
             if not file.startswith(".") and os.path.splitext(file)[1].lower() in SUFFIXES:
                 whole = Path(path, file)
-                if not whole.is_symlink() or whole.resolve().is_relative_to(base.resolve()):
+                if not whole.is_symlink() or _real(whole).is_relative_to(_real(base)):
                     yield str(whole.relative_to(base))

@@ -23,6 +23,7 @@ from ..metrics import confusion_counts, iou, mean_iou
 from .model import SegmentationModel
 
 _UNIT = 1 << 20
+_MOST_CLASSES = 1 << 20
 _BOUNDARY = 0.02
 
 
@@ -62,8 +63,12 @@ class SegmentationScores:
         ignore_index: int = -100,
         device: torch.device | str = "cpu",
     ) -> None:
-        if num_classes < 1:
-            raise DubitoError("there must be a class", expected="num_classes >= 1", got=num_classes)
+        if not 1 <= num_classes <= _MOST_CLASSES:
+            raise DubitoError(
+                "there must be a class, and a table of counts",
+                expected=f"num_classes from 1 to {_MOST_CLASSES}",
+                got=num_classes,
+            )
         try:
             device = torch.device(device)
         except RuntimeError:
