@@ -80,7 +80,9 @@ class LabelledData:
 
     def __post_init__(self) -> None:
         if self.labels.dim() == 0:
-            raise DubitoError("labels have no axis", where=self.name, expected="one per example", got="a number")
+            raise DubitoError(
+                "labels have no axis", where=self.name, expected="one per example", got="a number"
+            )
         n = len(self.labels)
         if (self.mean is None) != (self.std is None):
             raise DubitoError("mean and std go together", where=self.name)
