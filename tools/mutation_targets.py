@@ -113,6 +113,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "segmentation.scores": _in("segmentation", "segmentation_scores"),
     "uncertainty": ("tests/test_uncertainty.py",),
     "_random": ("tests/test_random.py",),
+    "procedures.posterior": _in("procedures", "posterior_formulas"),
     "optim": _in("train", "optim", "optim_formulas"),
     "crowd._layout": _in("crowd", "layout", "em_steps", "em"),
     "crowd.result": _in("crowd", "layout", "intervals", "aggregate"),

@@ -22,6 +22,7 @@ def test_cosine_at_every_step(warmup: int) -> None:
             wanted = (1 + math.cos(math.pi * (step - warmup) / (10 - warmup))) / 2
         assert optim.cosine(step, 10, warmup=warmup) == pytest.approx(wanted, abs=1e-15)
     assert optim.cosine(3, 3, warmup=3) == 1.0
+    assert optim.cosine(4, 4, warmup=3) == pytest.approx(0.0, abs=1e-15)
 
 
 @pytest.mark.parametrize("power", [0.9, 2.0])
@@ -53,7 +54,7 @@ def test_row_adam_is_adam_on_the_rows_that_occur(shape: tuple[int, ...]) -> None
     opt = optim.row_adam(named, lr=0.1, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1)
     p = {0: table.detach().numpy().copy(), 1: dense.detach().numpy().copy()}
     m, v = ({k: np.zeros_like(x) for k, x in p.items()} for _ in range(2))
-    for t, rows in enumerate(([0, 2, 5], [2, 1, 2], [4], [5, 0]), start=1):
+    for t, rows in enumerate(([0, 2, 5], [2, 1, 2], [4], [5, 0], [1, 1, 3]), start=1):
         values = torch.randn(len(rows), *shape[1:], generator=g, dtype=torch.float64)
         table.grad = sparse(rows, values, table.shape)
         dense.grad = torch.randn(3, generator=g, dtype=torch.float64)
@@ -98,6 +99,10 @@ def test_lars_where_a_norm_is_zero() -> None:
     optim.lars(named, lr=1.0, momentum=0.0, weight_decay=0.1, trust=0.5, decay="all").step()
     torch.testing.assert_close(still.detach(), torch.full((2, 2), 0.45))  # only the decay, at the plain rate
     torch.testing.assert_close(empty.detach(), -torch.ones(2, 2))
+    small = nn.Parameter(torch.full((2, 2), 0.1))
+    small.grad = torch.full((2, 2), 0.2)
+    optim.lars([("small", small)], lr=1.0, momentum=0.0, weight_decay=0.0, trust=0.5).step()
+    torch.testing.assert_close(small.detach(), torch.full((2, 2), 0.05))
     norm = math.sqrt(8)
     ratio = 0.5 * norm / (5 + 0.1 * norm)
     torch.testing.assert_close(decaying.detach(), 2 - ratio * torch.tensor([3.2, 4.2]))
