@@ -18,17 +18,71 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from segmentation_steps import Lane, Sets, kind_of, warm
+from segmentation_networks import model_of
+from segmentation_steps import Lane, Sets, kind_of
 
 from segmentation import append, done, jobs, name_of, stamp
+
+
+def affordable(args: argparse.Namespace, sets: Sets, waiting: list[dict[str, Any]]) -> tuple[int, list[Lane]]:
+    """The largest number of steps of those given with which all jobs should end in time, and the lanes that were
+    built to find out: some steps of each kind of compact model are timed."""
+    if len(args.steps) == 1:
+        return args.steps[0], []
+    count: dict[tuple[Any, ...], int] = {}
+    first: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for job in waiting:
+        if job["network"] == "compact":
+            count[kind_of(job)] = count.get(kind_of(job), 0) + 1
+            first.setdefault(kind_of(job), job)
+    lanes, cost = {kind: Lane(job, sets, max(args.steps), args.few) for kind, job in first.items()}, 0.0
+    for kind, lane in lanes.items():
+        turns = min(max(args.steps), 15)
+        with lane.place():
+            lane.set(lane.job)
+        float(lane.loss)
+        begun = time.perf_counter()
+        for _, _ in zip(range(turns), lane.run()):
+            pass
+        with lane.place():
+            float(lane.loss)  # waits
+        cost += 0.85 * count[kind] * (time.perf_counter() - begun) / turns  # several at once fill gaps
+        print(
+            kind,
+            count[kind],
+            "runs,",
+            f"{1e3 * (time.perf_counter() - begun) / turns:.2f} ms a step",
+            flush=True,
+        )
+    left = args.until - time.time() - sum(count.values()) * args.scoring - args.rest
+    fitting = [steps for steps in sorted(args.steps) if steps * cost <= left]
+    steps = fitting[-1] if fitting else min(args.steps)
+    print(f"one step of every run {cost:.3f} s, {left:.0f} s left: {steps} steps", flush=True)
+    for lane in lanes.values():
+        lane.count = steps
+    return steps, list(lanes.values())
+
+
+def _wait(args: argparse.Namespace, waiting: list[dict[str, Any]]) -> None:
+    """Import what takes long, then wait until another process is done."""
+    if waiting:
+        model_of(waiting[0])
+    print("waiting", flush=True)
+    while not args.after.exists() and time.time() < args.until:
+        time.sleep(0.2)
 
 
 def train(args: argparse.Namespace, device: str) -> None:
     """All jobs, so many at a time; lanes whose run is over are taken by the next job of their kind."""
     sets, have = Sets(args.folder, args.few, device), done(args.out)
     idle: dict[tuple[Any, ...], list[Lane]] = {}
-    lengths = {"compact": args.steps, "deeplab": args.deep_steps}
     waiting = [job for job in plan(args) if name_of(job) not in have]
+    if args.after is not None:
+        _wait(args, waiting)
+    steps_each, built = affordable(args, sets, waiting)
+    for lane in built:
+        idle.setdefault(lane.kind, []).append(lane)
+    lengths = {"compact": steps_each, "deeplab": args.deep_steps}
     running: list[tuple[Lane, Iterator[None], float]] = []
     note = partial(print, flush=True)
     lasted: dict[tuple[Any, ...], float] = {}
@@ -83,7 +137,7 @@ def plan(args: argparse.Namespace) -> list[dict[str, Any]]:
         return 0 if job["tau"] in (None, 1.0, 0.05, 2.0) else 2
 
     kept = [job for job in found if job["network"] == "compact" or _second_deep(job)]
-    return sorted(kept, key=stage)
+    return sorted((job for job in kept if args.network in (None, job["network"])), key=stage)
 
 
 def _second_deep(job: dict[str, Any]) -> bool:
@@ -97,8 +151,16 @@ def main() -> None:
     )
     parser.add_argument("--folder", type=Path, default=Path("camvid"))
     parser.add_argument("--out", type=Path, default=Path("results/segmentation/camvid.jsonl"))
-    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument(
+        "--steps", type=int, nargs="+", default=[1200], help="of several the most that can end in time"
+    )
+    parser.add_argument(
+        "--scoring", type=float, default=0.4, help="seconds that a run takes besides its steps"
+    )
+    parser.add_argument("--rest", type=float, default=25.0, help="seconds for everything else")
     parser.add_argument("--deep-steps", type=int, default=600)
+    parser.add_argument("--network", choices=["compact", "deeplab"], help="only this one")
+    parser.add_argument("--after", type=Path, help="a file to wait for once the first weights are made")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--few", type=int, help="so many images and a tiny network, to try the script")
@@ -106,13 +168,8 @@ def main() -> None:
     parser.add_argument(
         "--until", type=float, default=float("inf"), help="when all must have ended, in Unix time"
     )
-    parser.add_argument("--warm", action="store_true", help="only compile the kernels")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    if args.warm:
-        warm()
-        return
-    torch.backends.cudnn.benchmark = True
     train(args, "cuda" if torch.cuda.is_available() else "cpu")
 
 

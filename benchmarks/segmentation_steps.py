@@ -59,7 +59,7 @@ def _worst_again(mean: Tensor, scale: Tensor, tau: Tensor, nodes: int) -> tuple[
     return log_p, error
 
 
-class _Full(torch.autograd.Function):
+class Full(torch.autograd.Function):
     """log p of the observed class at every pixel of the full size, by the kernel alone; and the rows it missed."""
 
     @staticmethod
@@ -172,10 +172,11 @@ class Lane:
                 value.zero_()
         order = Order(len(self.masks), self.batch, "stream", seed=seed)
         steps = range(self.count)
-        self.places.copy_(torch.stack([order.positions(i) for i in steps]))
-        self.epochs.copy_(torch.tensor([order.epoch(i) for i in steps]))
+        self.places[: self.count] = torch.stack([order.positions(i) for i in steps]).to(self.device)
+        self.epochs[: self.count] = torch.tensor([order.epoch(i) for i in steps]).to(self.device)
         rate = RATES[job["network"]]
-        self.rates.copy_(torch.tensor([rate * optim.polynomial(i, self.count) for i in steps]))
+        rates = torch.tensor([rate * optim.polynomial(i, self.count) for i in steps])
+        self.rates[: self.count] = rates.to(self.device)
         self.masks.copy_(self.sets("train", job).labels)
         self.seed.fill_(seed)
         self.tau.fill_(job["tau"] or 1.0)
@@ -227,7 +228,7 @@ class Lane:
             log_p = model._resize(low.view(latent.mean.shape).clamp(min=IMPOSSIBLE), size).log_softmax(-1)
         elif self.half:
             rows = latent.mean.flatten(0, -2), latent.scale.flatten(0, -2)
-            own, missed = _Full.apply(*rows, self.tau, y.flatten())  # type: ignore[no-untyped-call]
+            own, missed = Full.apply(*rows, self.tau, y.flatten())  # type: ignore[no-untyped-call]
             return -own.view(y.shape), missed
         else:
             return _likelihood(model, latent, y, torch.Generator()), 0
@@ -260,33 +261,3 @@ class Lane:
                 found |= {name: of.results() for name, of in scores.items()}
                 found[f"{split}_iou"] = [round(v, 6) for v in scores[split].class_iou()[0].tolist()]
         return {**job, "steps": self.count, "loss": loss, "missed": share, **found}
-
-
-def warm() -> None:
-    """Compile the kernels that the lanes will use, into the cache on disk, and compare them with the CPU."""
-    from dubito.links import expected_softmax_nll
-
-    source = torch.Generator().manual_seed(0)
-    mean, scale = torch.randn(512, 11, generator=source), torch.rand(512, 11, generator=source) + 0.2
-    target, weight = torch.randint(11, (512,), generator=source), torch.randn(512, 11, generator=source)
-
-    def both(device: str, tau: float, full: bool) -> list[Tensor]:
-        m, s = (x.clone().to(device).requires_grad_() for x in (mean, scale))
-        if not full:
-            found = fixed_link(m, s, torch.full((512, 1), tau, device=device), 64 if tau >= 0.5 else 128)[0]
-            loss = (found * weight.to(device)).sum()
-        elif device == "cuda":
-            found = _Full.apply(m, s, torch.full((1, 1), tau, device=device), target.to(device))[0]  # type: ignore[no-untyped-call]
-            loss = -found.sum()
-        else:
-            found = -expected_softmax_nll(m, s, target, temperature=tau, reduction="none")
-            loss = -found.sum()
-        loss.backward()
-        return [x.detach().cpu() for x in (found, m.grad, s.grad) if x is not None]
-
-    for tau, full in ((1.0, False), (0.05, False), (1.0, True)):
-        for ours, theirs in zip(both("cuda", tau, full), both("cpu", tau, full)):
-            off = float((ours - theirs).abs().max() / theirs.abs().max())
-            print(f"kernels, temperature {tau}, full size {full}: off by {off:.1e}", flush=True)
-            if not off < 2e-2:
-                raise SystemExit("the kernels differ from the CPU")
