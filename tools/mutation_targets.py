@@ -17,6 +17,10 @@ SLOW = (
     "sets",
     "training",
     "pictures",
+    "nightly",
+    "many",
+    "folders",
+    "lanes",
 )
 
 

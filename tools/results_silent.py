@@ -9,27 +9,30 @@ from typing import Any
 
 
 def silent_points(path: Path) -> Iterator[str]:
-    """A table of readings, best first, from the lines of benchmarks/silent_points.py; nothing without the file."""
+    """Readings by round, best first, from the lines of benchmarks/silent_points.py; nothing without the file."""
     if not path.is_file():
         return
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rounds: dict[int, dict[str, list[dict[str, Any]]]] = {}
+    about: dict[int, dict[str, Any]] = {}
     for text in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(text)
-        rows.setdefault(row["reading"], []).append(row)
+        if row["kind"] == "about":
+            about[row["round"]] = row
+        else:
+            rounds.setdefault(row["round"], {}).setdefault(row["reading"], []).append(row)
     yield from ("## Points on which the paper is silent", "")
     yield (
-        "One run of plain training for each reading, CIFAR-10, noise of table 6 "
-        "(`python benchmarks/silent_points.py`); compared by accuracy on noisy validation labels, never by test "
-        "labels. What is not named is as in the first reading: dropout by channel, last block unpadded, eps 1e-5, "
-        "batch 128, Glorot's start, bfloat16 backbone, seed 0. A run far behind the best at the same epoch was "
-        "stopped."
+        "One run of plain training for each reading, CIFAR-10, noise of table 6; compared by accuracy on noisy "
+        "validation labels, never by test labels. What is not named is as in the first reading: dropout by "
+        "channel, last block unpadded, eps 1e-5, batch 128, Glorot's start, bfloat16 backbone, seed 0."
     )
-    yield ""
-    yield "| reading | noisy validation accuracy | log-likelihood there | its epoch | epochs run | end |"
-    yield "|---|---:|---:|---:|---:|---|"
-    found = [_summary(name, seen) for name, seen in rows.items()]
-    for summary in sorted((s for s in found if s), key=lambda s: -float(s[1])):
-        yield f"| {' | '.join(summary)} |"
+    for number, rows in sorted(rounds.items()):
+        yield from ("", f"Round {number}: `{about[number]['command']}`, {about[number]['hardware']}.", "")
+        yield "| reading | noisy validation accuracy | log-likelihood there | its epoch | epochs run | end |"
+        yield "|---|---:|---:|---:|---:|---|"
+        found = [_summary(name, seen) for name, seen in rows.items()]
+        for summary in sorted((s for s in found if s), key=lambda s: -float(s[1])):
+            yield f"| {' | '.join(summary)} |"
 
 
 def _summary(name: str, seen: list[dict[str, Any]]) -> tuple[str, ...]:
