@@ -54,13 +54,11 @@ def count_matrices(q: Tensor, crowd: Triplets, num_annotators: int, *, strength:
         Dawid and Skene 1979
     """
     K = q.shape[1]
-    counts = torch.zeros(num_annotators, K, K, dtype=torch.float64, device=q.device)
-    flat = counts.transpose(1, 2).reshape(num_annotators * K, K)
+    flat = torch.zeros(num_annotators * K, K, dtype=torch.float64, device=q.device)
     flat.index_add_(0, crowd.annotator * K + crowd.label, q[crowd.item].double())
     counts = flat.view(num_annotators, K, K).transpose(1, 2)
-    if strength > 0:
-        counts = counts + strength * _rows(counts.sum(0) + 0.01 * torch.eye(K, device=q.device))
-    return _rows(counts).to(q.dtype)
+    pooled = _rows(counts.sum(0) + 0.01 * torch.eye(K, device=q.device))
+    return _rows(counts + strength * pooled).to(q.dtype)
 
 
 def _rows(counts: Tensor) -> Tensor:
