@@ -61,18 +61,15 @@ def test_summaries_are_of_the_present_reading(tool):
 def test_readings_by_their_best_epoch(tool, tmp_path):
     def line(reading, epoch, accuracy):
         scores = {"validation_accuracy": accuracy, "validation_log_likelihood": -accuracy}
-        return {"kind": "epoch", "reading": reading, "epoch": epoch, **scores}
+        return {"kind": "epoch", "round": 1, "reading": reading, "epoch": epoch, **scores}
 
-    lines = [
-        line("a", 1, 0.3),
-        line("b", 1, 0.5),
-        line("a", 2, 0.4),
-        {"kind": "end", "reading": "b", "why": "x"},
-    ]
+    end = {"kind": "end", "round": 1, "reading": "b", "why": "x"}
+    about = {"kind": "about", "round": 1, "command": "c", "hardware": "h"}
+    lines = [about, line("a", 1, 0.3), line("b", 1, 0.5), line("a", 2, 0.4), end]
     path = tmp_path / "lines.jsonl"
     assert list(tool("results_silent").silent_points(path)) == []
     path.write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
-    rows = [r for r in tool("results_silent").silent_points(path) if r.startswith(("| a", "| b"))]
+    rows = [r for r in tool("results_silent").silent_points(path) if r.startswith(("| a |", "| b |"))]
     assert rows == ["| b | 0.5000 | -0.500 | 1 | 1 | x |", "| a | 0.4000 | -0.400 | 2 | 2 | cut by time |"]
 
 
