@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from dubito.backbones import CNN4, CNN9, MLP, LeNet5, ResNet50, ResNetCIFAR, WideResNet, build
 from dubito.errors import DubitoError
@@ -94,6 +95,18 @@ def test_what_is_dropped_as_one(kind, whole):
     assert 0.15 < share.mean() < 0.35
     with pytest.raises(DubitoError, match="channel"):
         CNN9(1, dropout_of="row")
+
+
+def test_norm_before_or_after_the_activation():
+    x = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    for last in (False, True):
+        net, seen = CNN9(1, norm_last=last).eval(), []
+        net.norms[1].register_forward_hook(lambda *args, seen=seen: seen.append(args[1][0]))
+        net.norms[0].register_forward_hook(lambda *args, seen=seen: seen.append(args[2]))
+        net(x)
+        into = seen[0] if last else F.leaky_relu(seen[0], 0.01)
+        expected = net.convs[1](into)
+        assert torch.allclose(seen[1], F.leaky_relu(expected, 0.01) if last else expected, atol=1e-5)
 
 
 def test_depths_and_strides():

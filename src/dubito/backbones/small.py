@@ -150,6 +150,7 @@ class CNN9(nn.Module):
         dropout_of: "channel" or "element": what is dropped as one.
         groups, slope, norm_eps: of group norm and leaky ReLU.
         padded: keep the size in the last block as well.
+        norm_last: normalise what leaves the activation instead of what enters it.
 
     Reference:
         collier2020 table 7
@@ -172,6 +173,7 @@ class CNN9(nn.Module):
         norm_eps: float = 1e-5,
         padded: bool = False,
         dropout_of: str = "channel",
+        norm_last: bool = False,
         init: str = "glorot",
         generator: Generator | None = None,
     ) -> None:
@@ -189,14 +191,15 @@ class CNN9(nn.Module):
         self.convs = nn.ModuleList(conv(a, b, 3, padding=p, bias=True) for (a, b), p in zip(pairs, paddings))
         self.norms = nn.ModuleList(nn.GroupNorm(groups, width, eps=norm_eps) for width in self.WIDTHS)
         self.dropout = nn.Dropout2d(dropout) if dropout_of == "channel" else nn.Dropout(dropout)
-        self.slope = slope
+        self.slope, self.norm_last = slope, norm_last
         self.out_features = self.WIDTHS[-1]
         initialise(self, init, generator)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> (N, 128); H and W at least 28."""
         for i, (layer, norm) in enumerate(zip(self.convs, self.norms)):
-            x = F.leaky_relu(norm(layer(x)), self.slope)
+            x = layer(x)
+            x = norm(F.leaky_relu(x, self.slope)) if self.norm_last else F.leaky_relu(norm(x), self.slope)
             if i in (2, 5):
                 x = self.dropout(F.max_pool2d(x, 2))
         return global_average(x)
