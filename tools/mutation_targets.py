@@ -74,23 +74,27 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "crowd.intervals": _in("crowd", "intervals"),
     "crowd.quality": _in("crowd", "quality"),
     "crowd.vote": _in("crowd", "aggregate", "quality", "agreement"),
-    "integrals.binary": _in("integrals", "noise_and_panels", "binary_and_variance"),
+    "integrals.binary": _in("integrals", "noise_and_panels", "two_classes_exactly", "binary_and_variance"),
     "integrals.variance": _in("integrals", "binary_and_variance"),
     "integrals.sampled": _in("integrals", "sampled", "integrals_border"),
     "integrals.noise": _in("integrals", "noise_and_panels", "sampled"),
     "integrals.likelihood": (
-        *_in("integrals", "places_of_nodes", "likelihood", "integrals_border"),
+        *_in("integrals", "places_of_nodes", "two_classes_exactly", "likelihood", "integrals_border"),
         *SOFTMAX,
     ),
     "integrals.quadrature": _in(
-        "integrals", "places_of_nodes", "likelihood", "all_classes", "integrals_border"
+        "integrals", "places_of_nodes", "two_classes_exactly", "likelihood", "all_classes", "integrals_border"
     ),
-    "integrals.all_classes": _in("integrals", "noise_and_panels", "all_classes", "integrals_border"),
+    "integrals.all_classes": _in(
+        "integrals", "noise_and_panels", "two_classes_exactly", "all_classes", "integrals_border"
+    ),
     "integrals.factors": _in("integrals", "factors", "integrals_border"),
     "integrals.gumbel_normal": _in("integrals", "gumbel_normal_nodes", "gumbel_normal", "likelihood"),
     "integrals.draws": _in("integrals", "routes_to_kernels", "sampled"),
     "integrals.expected": (*_in("integrals", "all_classes", "integrals_border"), *SOFTMAX),
-    "integrals.fixed": _in("integrals", "places_of_nodes", "fixed", "integrals_border"),
+    "integrals.fixed": _in(
+        "integrals", "places_of_nodes", "two_classes_exactly", "fixed", "integrals_border"
+    ),
     "integrals.nll": (
         *_in("integrals", "integrals_border", "likelihood", "sampled", "routes_to_kernels"),
         *SOFTMAX,
@@ -103,7 +107,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "integrals", "noise_and_panels", "sampled", "integrals_border", "routes_to_kernels"
     ),
     "integrals.scan": _in("integrals", "likelihood"),
-    "integrals.search": _in("integrals", "places_of_nodes", "likelihood"),
+    "integrals.search": _in("integrals", "places_of_nodes", "two_classes_exactly", "likelihood"),
     "integrals.table": _in("integrals", "gumbel_normal", "likelihood", "quick"),
     "integrals.temperature": _in("integrals", "learned_temperature"),
     "channels._rows": (*CHANNELS, "tests/test_penalties.py"),

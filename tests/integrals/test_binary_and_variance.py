@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import mpmath
 import pytest
 import torch
 from scipy.integrate import quad
@@ -49,6 +50,31 @@ def test_published_values():
     mean = torch.tensor(0.5, dtype=F64)
     for tau, wanted in ((1.0, 0.587596), (0.5, 0.613247), (0.0, 0.630559)):
         assert float(expected_sigmoid(mean, 1.5, temperature=tau)) == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.paper("collier2020 eq. 8")
+@pytest.mark.parametrize(
+    ("mean", "scale", "tau"),
+    [(-45.0, 2.0, 0.08), (-30.0, 1.0, 0.033), (-10.0, 1.0, 0.1), (-1000.0, 100.0, 9.0)],
+)
+def test_depths_against_mpmath(mean, scale, tau):
+    """Where the slopes of both factors nearly cancel: the integrand has two widths, far apart."""
+    mpmath.mp.dps = 30
+    top = -mean / scale
+    marks = (-9, -3, -1, *(i / 25 for i in range(-20, 40)), 2, 5, 9)
+    f = lambda e: mpmath.npdf(e) / (1 + mpmath.exp(-(mean + scale * e) / mpmath.mpf(tau)))  # noqa: E731
+    wanted = mpmath.log(mpmath.quad(f, [top + d for d in marks]))
+    found = expected_log_sigmoid(torch.tensor(mean, dtype=F64), scale, temperature=tau)
+    assert float(found) == pytest.approx(float(wanted), rel=1e-11)
+
+
+def test_slope_at_zero():
+    """The derivative at mean 0 is that of the integral, not that of abs(0)."""
+    mean = torch.zeros(3, dtype=F64, requires_grad=True)
+    scale, tau = torch.tensor([1.5, 0.5, 1.0], dtype=F64), torch.tensor([0.5, 2.0, 0.0], dtype=F64)
+    (slope,) = torch.autograd.grad(expected_sigmoid(mean, scale, temperature=tau).sum(), mean)
+    near = [expected_sigmoid(torch.full((3,), h, dtype=F64), scale, temperature=tau) for h in (1e-4, -1e-4)]
+    torch.testing.assert_close(slope, (near[0] - near[1]) / 2e-4, rtol=1e-6, atol=0)
 
 
 @pytest.mark.rel

@@ -166,7 +166,7 @@ def test_scattered_sums_of_exponentials():
 )
 def test_window_over_the_logistic(mean, scale, tau):
     """From 40 nats below the largest term to 40 nats below it."""
-    low, high = (
+    low, mode, high = (
         float(x) for x in binary._logistic_window(*(torch.tensor([v], dtype=F64) for v in (mean, scale, tau)))
     )
 
@@ -174,5 +174,6 @@ def test_window_over_the_logistic(mean, scale, tau):
         return log_ndtr((mean + tau * u) / scale) + log_expit(u) + log_expit(-u)
 
     top = terms(np.linspace(low, high, 20001)).max()
+    assert top - 1e-3 < float(terms(np.array([mode]))[0])
     for end in (low, high):
         assert 40.0 - 1e-6 <= top - float(terms(np.array([end]))[0]) < 40.05
