@@ -35,32 +35,36 @@ def affordable(args: argparse.Namespace, sets: Sets, waiting: list[dict[str, Any
         if job["network"] == "compact":
             count[kind_of(job)] = count.get(kind_of(job), 0) + 1
             first.setdefault(kind_of(job), job)
-    lanes, cost = {kind: Lane(job, sets, max(args.steps), args.few) for kind, job in first.items()}, 0.0
-    for kind, lane in lanes.items():
-        turns = min(max(args.steps), 15)
-        with lane.place():
-            lane.set(lane.job)
-        float(lane.loss)
-        begun = time.perf_counter()
-        for _, _ in zip(range(turns), lane.run()):
-            pass
-        with lane.place():
-            float(lane.loss)  # waits
-        cost += 0.85 * count[kind] * (time.perf_counter() - begun) / turns  # several at once fill gaps
-        print(
-            kind,
-            count[kind],
-            "runs,",
-            f"{1e3 * (time.perf_counter() - begun) / turns:.2f} ms a step",
-            flush=True,
-        )
+    lanes, cost = [], 0.0
+    for kind, job in first.items():
+        try:
+            lanes.append(Lane(job, sets, max(args.steps), args.few))
+            took = _step_seconds(lanes[-1], min(max(args.steps), 15))
+        except Exception:  # the other kinds are worth having all the same
+            print("could not build", kind, traceback.format_exc(), flush=True)
+            waiting[:] = [other for other in waiting if kind_of(other) != kind]
+            continue
+        print(kind, count[kind], "runs,", f"{1e3 * took:.2f} ms a step", flush=True)
+        cost += 0.85 * count[kind] * took  # several at once fill gaps
     left = args.until - time.time() - sum(count.values()) * args.scoring - args.rest
     fitting = [steps for steps in sorted(args.steps) if steps * cost <= left]
     steps = fitting[-1] if fitting else min(args.steps)
     print(f"one step of every run {cost:.3f} s, {left:.0f} s left: {steps} steps", flush=True)
-    for lane in lanes.values():
+    for lane in lanes:
         lane.count = steps
-    return steps, list(lanes.values())
+    return steps, lanes
+
+
+def _step_seconds(lane: Lane, turns: int) -> float:
+    with lane.place():
+        lane.set(lane.job)
+        float(lane.loss)
+    begun = time.perf_counter()
+    for _ in zip(range(turns), lane.run()):
+        pass
+    with lane.place():
+        float(lane.loss)  # waits
+    return (time.perf_counter() - begun) / turns
 
 
 def _wait(args: argparse.Namespace, waiting: list[dict[str, Any]]) -> None:
@@ -137,6 +141,8 @@ def plan(args: argparse.Namespace) -> list[dict[str, Any]]:
         return 0 if job["tau"] in (None, 1.0, 0.05, 2.0) else 2
 
     kept = [job for job in found if job["network"] == "compact" or _second_deep(job)]
+    if args.points is not None:
+        kept = [job | ({"points": args.points} if job["upsample"] != "log_probs" else {}) for job in kept]
     return sorted((job for job in kept if args.network in (None, job["network"])), key=stage)
 
 
@@ -161,6 +167,9 @@ def main() -> None:
     parser.add_argument("--deep-steps", type=int, default=600)
     parser.add_argument("--network", choices=["compact", "deeplab"], help="only this one")
     parser.add_argument("--after", type=Path, help="a file to wait for once the first weights are made")
+    parser.add_argument(
+        "--points", type=int, help="quasi-random points in place of the integral at full size"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--few", type=int, help="so many images and a tiny network, to try the script")

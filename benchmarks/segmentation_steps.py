@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from dubito._replay import captured
 from dubito.channels._core import IMPOSSIBLE
 from dubito.data import LabelledData
 from dubito.evaluate import _judging
+from dubito.integrals.noise import sobol_bank
 from dubito.integrals.quick import QuickClasses
 from dubito.segmentation.augment import scale_crop_flip
 from dubito.segmentation.losses import _likelihood
@@ -31,46 +31,64 @@ from dubito.segmentation.scores import SegmentationScores
 from segmentation import BATCH, CROP, RATES, SCALES, read
 
 TOLERANCE = {"log_probs": 1e-4, "full": 2e-5}  # those of the library: of a probability, of a log-likelihood
+BANKS = 64
 MORE = ((256, 8), (1024, 32))  # nodes of the further rules, and which share of all rows they take
 
 
 def fixed_link(mean: Tensor, scale: Tensor, tau: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
     """`expected_log_softmax` of rows ``(B, K)`` without a branch on values, and how many it leaves unfinished."""
-    if mean.is_cuda and find_spec("dubito.integrals.fused_all") is not None:
-        # The kernels go on by themselves with rows that are not good enough.
-        from dubito.integrals.fused_all import _Classes
-
-        log_p, error = _Classes.apply(mean, scale, tau, TOLERANCE["log_probs"])  # type: ignore[no-untyped-call]
-    else:
-        log_p, error = _worst_again(mean, scale, tau, nodes)
+    log_p, error = by_kernels(mean, scale, tau) if mean.is_cuda else worst_again(mean, scale, tau, nodes)
     missed = (~(error <= TOLERANCE["log_probs"])).sum()
     log_p = torch.where(error.isfinite().unsqueeze(-1), log_p, -math.log(log_p.shape[-1]))
     return log_p - torch.logsumexp(log_p, -1, keepdim=True), missed
 
 
-def _worst_again(mean: Tensor, scale: Tensor, tau: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+def by_kernels(mean: Tensor, scale: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+    """The kernels, which go on by themselves with rows that are not good enough."""
+    from dubito.integrals.fused_all import _Classes
+
+    return _Classes.apply(mean, scale, tau, TOLERANCE["log_probs"])  # type: ignore[no-any-return, no-untyped-call]
+
+
+def worst_again(
+    mean: Tensor, scale: Tensor, tau: Tensor, nodes: int, rule: Any = QuickClasses
+) -> tuple[Tensor, Tensor]:
     """All rows by a few nodes, then the worst of them by more."""
-    log_p, error = QuickClasses.apply(mean, scale, tau, nodes)  # type: ignore[no-untyped-call]
+    log_p, error = rule.apply(mean, scale, tau, nodes)
     for more, share in MORE:
         worst = error.topk(max(1, len(error) // share)).indices
         picked = (x.index_select(0, worst) for x in (mean, scale, tau))
-        better, closer = QuickClasses.apply(*picked, more)  # type: ignore[no-untyped-call]
+        better, closer = rule.apply(*picked, more)
         log_p, error = log_p.index_copy(0, worst, better), error.index_copy(0, worst, closer)
     return log_p, error
 
 
+def likelihood(mean: Tensor, scale: Tensor, tau: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+    """log p of the observed class of each row, its error, and the gradients in mean and scale, by the kernel."""
+    from dubito.integrals import triton_quadrature
+
+    return triton_quadrature.nll(mean, scale, tau, target, TOLERANCE["full"], ignore=-100)[:4]
+
+
 class Full(torch.autograd.Function):
-    """log p of the observed class at every pixel of the full size, by the kernel alone; and the rows it missed."""
+    """log p of the observed class at every pixel of the full size, by kernels alone; and the rows that they missed.
+
+    Exact, or the average over a bank of quasi-random points ``(S, K)``, of which none can be missed.
+    """
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, scale: Tensor, tau: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        from dubito.integrals import triton_quadrature
-
+    def forward(
+        ctx: Any, mean: Tensor, scale: Tensor, tau: Tensor, target: Tensor, bank: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         rows = mean.contiguous(), scale.contiguous()
-        log_p, error, d_mean, d_scale = triton_quadrature.nll(
-            *rows, tau, target, TOLERANCE["full"], ignore=-100
-        )[:4]
-        missed = (~(error <= TOLERANCE["full"] + 3e-7 * log_p.abs())).sum()
+        if bank is None:
+            log_p, error, d_mean, d_scale = likelihood(*rows, tau, target)
+            missed = (~(error <= TOLERANCE["full"] + 3e-7 * log_p.abs())).sum()
+        else:
+            from dubito.integrals import triton_qmc
+
+            log_p, d_mean, d_scale = triton_qmc.nll(*rows, tau, target, bank, ignore=-100)[:3]
+            missed = (~log_p.isfinite()).sum()
         ctx.save_for_backward(d_mean.nan_to_num(0.0, 0.0, 0.0), d_scale.nan_to_num(0.0, 0.0, 0.0))
         ctx.mark_non_differentiable(missed)
         return log_p.nan_to_num(0.0, 0.0, -100.0), missed
@@ -78,13 +96,21 @@ class Full(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_mean, d_scale = ctx.saved_tensors
-        return grad.unsqueeze(-1) * d_mean, grad.unsqueeze(-1) * d_scale, None, None
+        return grad.unsqueeze(-1) * d_mean, grad.unsqueeze(-1) * d_scale, None, None, None
+
+
+def banks_of(points: int | None, classes: int, device: torch.device) -> Tensor | None:
+    """Banks of quasi-random points, one of which each step takes."""
+    if points is None:
+        return None
+    drawn = [sobol_bank(points, classes, 0, i, "normal", device, torch.float32)[0] for i in range(BANKS)]
+    return torch.stack(drawn)
 
 
 def kind_of(job: dict[str, Any]) -> tuple[Any, ...]:
     """What a captured step is made for: the network, the place of enlarging, and the nodes of the first rule."""
     nodes = None if job["tau"] is None else 64 if job["tau"] >= 0.5 else 128
-    return job["network"], job["upsample"], nodes
+    return job["network"], job["upsample"], nodes, job.get("points")
 
 
 _STARTS: dict[tuple[Any, ...], dict[str, Tensor]] = {}
@@ -137,6 +163,7 @@ class Lane:
             self.rates = torch.zeros(steps, **here)
             self.seed, self.at = (torch.zeros(1, dtype=torch.int64, **here) for _ in range(2))
             self.tau, self.loss = torch.ones(1, 1, **here), torch.zeros((), **here)
+            self.banks = banks_of(job.get("points"), self.model.num_classes, self.device)
             self.missed = torch.zeros((), dtype=torch.int64, **here)
             self.set(job)
         self.step = captured(self._step, self.stream)
@@ -228,7 +255,8 @@ class Lane:
             log_p = model._resize(low.view(latent.mean.shape).clamp(min=IMPOSSIBLE), size).log_softmax(-1)
         elif self.half:
             rows = latent.mean.flatten(0, -2), latent.scale.flatten(0, -2)
-            own, missed = Full.apply(*rows, self.tau, y.flatten())  # type: ignore[no-untyped-call]
+            bank = None if self.banks is None else self.banks.index_select(0, self.at % BANKS).squeeze(0)
+            own, missed = Full.apply(*rows, self.tau, y.flatten(), bank)  # type: ignore[no-untyped-call]
             return -own.view(y.shape), missed
         else:
             return _likelihood(model, latent, y, torch.Generator()), 0

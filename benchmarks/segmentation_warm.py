@@ -1,74 +1,57 @@
 """The kernels of the CamVid lanes: compiled into the cache on disk, compared with the CPU, and timed.
 
-    python benchmarks/segmentation_warm.py
+    python benchmarks/segmentation_warm.py link
+    python benchmarks/segmentation_warm.py full
+    python benchmarks/segmentation_warm.py full --points 256
 
-The last line is how many milliseconds one step of all runs spends in the links.
+Fails if they differ. The last line is the milliseconds of a call there and back, at the size of a step.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from typing import Any
 
 import torch
-from segmentation_steps import Full, fixed_link
+from segmentation_steps import Full, banks_of, fixed_link
 from torch import Tensor
 
 from dubito.links import expected_softmax_nll
 
+ROWS = {"link": 33_280, "full": 532_480}
 
-def main() -> None:
-    """Compile the kernels that the lanes will use, into the cache on disk, and compare them with the CPU."""
+
+def loss_of(what: str, inputs: list[Tensor], tau: float, bank: Tensor | None) -> Tensor:
+    """A number that depends on every row: by the kernels on a GPU, by the library's own way on a CPU."""
+    mean, scale, weight, target = inputs
+    here = {"device": mean.device}
+    if what == "link":
+        taus = torch.full((len(mean), 1), tau, **here)
+        return (fixed_link(mean, scale, taus, 64 if tau >= 0.5 else 128)[0] * weight).sum()
+    if mean.is_cuda:
+        found = Full.apply(mean, scale, torch.full((1, 1), tau, **here), target, bank)[0]  # type: ignore[no-untyped-call]
+    else:
+        found = -expected_softmax_nll(mean, scale, target, temperature=tau, reduction="none")
+    return (found * weight[:, 0]).sum()
+
+
+def drawn(rows: int, device: str) -> list[Tensor]:
     source = torch.Generator().manual_seed(0)
-    mean, scale = torch.randn(512, 11, generator=source), torch.rand(512, 11, generator=source) + 0.2
-    target, weight = torch.randint(11, (512,), generator=source), torch.randn(512, 11, generator=source)
-
-    def both(device: str, tau: float, full: bool) -> list[Tensor]:
-        m, s = (x.clone().to(device).requires_grad_() for x in (mean, scale))
-        if not full:
-            found = fixed_link(m, s, torch.full((512, 1), tau, device=device), 64 if tau >= 0.5 else 128)[0]
-            loss = (found * weight.to(device)).sum()
-        elif device == "cuda":
-            found = Full.apply(m, s, torch.full((1, 1), tau, device=device), target.to(device))[0]  # type: ignore[no-untyped-call]
-            loss = -found.sum()
-        else:
-            found = -expected_softmax_nll(m, s, target, temperature=tau, reduction="none")
-            loss = -found.sum()
-        loss.backward()
-        return [x.detach().cpu() for x in (found, m.grad, s.grad) if x is not None]
-
-    for tau, full in ((1.0, False), (0.05, False), (1.0, True)):
-        for ours, theirs in zip(both("cuda", tau, full), both("cpu", tau, full)):
-            off = float((ours - theirs).abs().max() / theirs.abs().max())
-            print(f"kernels, temperature {tau}, full size {full}: off by {off:.1e}", flush=True)
-            if not off < 2e-2:
-                raise SystemExit("the kernels differ from the CPU")
-    print("milliseconds", 36 * _link_time(1.0) + 6 * _full_time(1.0), flush=True)
+    mean, weight = (torch.randn(rows, 11, generator=source) for _ in range(2))
+    scale, target = torch.rand(rows, 11, generator=source) + 0.2, torch.randint(11, (rows,), generator=source)
+    made = [x.to(device) for x in (mean, scale, weight, target)]
+    return [x.requires_grad_() for x in made[:2]] + made[2:]
 
 
-def _link_time(tau: float, rows: int = 33_280) -> float:
-    mean = torch.randn(rows, 11, device="cuda").requires_grad_()
-    scale, taus = (
-        torch.rand(rows, 11, device="cuda").add(0.2).requires_grad_(),
-        torch.full((rows, 1), tau, device="cuda"),
-    )
-    return _timed(lambda: fixed_link(mean, scale, taus, 64)[0].square().mean().backward())
+def gradients(what: str, tau: float, bank: Tensor | None, device: str) -> list[Tensor]:
+    inputs = drawn(512, device)
+    loss = loss_of(what, inputs, tau, bank)
+    return [loss.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(loss, inputs[:2]))]
 
 
-def _full_time(tau: float, rows: int = 532_480) -> float:
-    mean, target = (
-        torch.randn(rows, 11, device="cuda").requires_grad_(),
-        torch.randint(11, (rows,), device="cuda"),
-    )
-    scale, taus = (
-        torch.rand(rows, 11, device="cuda").add(0.2).requires_grad_(),
-        torch.full((1, 1), tau, device="cuda"),
-    )
-    return _timed(lambda: Full.apply(mean, scale, taus, target)[0].mean().backward())  # type: ignore[no-untyped-call]
-
-
-def _timed(work: Any, turns: int = 5) -> float:
-    """Milliseconds of one call, the first left out."""
+def timed(work: Any, turns: int = 5) -> float:
+    """Milliseconds of a call, the first two left out."""
     for _ in range(2):
         work()
     torch.cuda.synchronize()
@@ -76,11 +59,30 @@ def _timed(work: Any, turns: int = 5) -> float:
     for _ in range(turns):
         work()
     torch.cuda.synchronize()
-    took = 1e3 * (time.perf_counter() - begun) / turns
-    print(f"{took:.2f} ms", flush=True)
-    return took
+    return 1e3 * (time.perf_counter() - begun) / turns
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=sorted(ROWS))
+    parser.add_argument("--points", type=int)
+    parser.add_argument("--device", default="cuda")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    banks = banks_of(args.points, 11, torch.device(args.device))
+    bank = None if banks is None else banks[0]
+    for tau in (1.0, 0.05) if args.what == "link" else (1.0,):
+        pairs = zip(gradients(args.what, tau, bank, args.device), gradients(args.what, tau, None, "cpu"))
+        off = [float((ours - theirs).abs().max() / theirs.abs().max()) for ours, theirs in pairs]
+        print(f"{args.what}, temperature {tau}: off by {max(off):.1e}", flush=True)
+        if not max(off) < (2e-2 if bank is None else 0.2):
+            raise SystemExit("the kernels differ from the CPU")
+    if args.device == "cuda":
+        inputs = drawn(ROWS[args.what], "cuda")
+        print("milliseconds", timed(lambda: loss_of(args.what, inputs, 1.0, bank).backward()), flush=True)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     main()
