@@ -102,9 +102,9 @@ def grid() -> Grid:
 
 def columns(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> Columns:
     """Standardise rows: mean and scale (B, K), temperature (B, 1), target (B,). No width may be 0."""
-    own = target * len(target) + torch.arange(len(target))
+    own = torch.add(torch.arange(len(target)), target, alpha=len(target))
     mean, scale = mean.t().contiguous(), scale.t().contiguous()
-    gumbel = (ROOT_C * temperature).t()
+    gumbel = (temperature * ROOT_C).t()
     width = torch.hypot(scale, gumbel)
     inverse = width.reciprocal()
     cos, sin = scale * inverse, gumbel * inverse
@@ -127,38 +127,45 @@ def _place_angles(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return cell.mul_(CELLS).sub_(LEFT), v, turn
 
 
-def places(rows: Columns, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def workspace(rows: Columns, nodes: int) -> Tensor:
+    """Room for `places` and `look_up`, (10, N, K, B): memory that is used again is in the cache."""
+    return torch.empty(10, nodes, *rows.mean.shape)
+
+
+def places(rows: Columns, t: Tensor, work: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """At t (N, B): x in steps (N, K, B), the offset from the centre of its cell, and the cell in the table."""
-    x = (t.unsqueeze(1) - rows.mean).mul_(rows.per_step).clamp_(LEFT, RIGHT)
-    cell = x.round()
-    u = x - cell
-    return x, u, cell.add_(rows.base).int().clamp_(0, _LAST).flatten()  # a NaN lands in the first
+    x, u, whole, cell, *_ = (workspace(rows, len(t)) if work is None else work).unbind(0)
+    torch.sub(t.unsqueeze(1), rows.mean, out=x).mul_(rows.per_step).clamp_(LEFT, RIGHT)
+    torch.sub(x, torch.round(x, out=cell), out=u)
+    index = whole.view(torch.int32).copy_(cell.add_(rows.base)).clamp_(0, _LAST)  # a NaN lands in the first
+    return x, u, index.view(-1)
 
 
-def look_up(rows: Columns, u: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """M and its derivatives in steps of x and in v, (N, K, B); they own their memory."""
+def look_up(
+    rows: Columns, u: Tensor, index: Tensor, work: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """M and its derivatives in steps of x and in v, (N, K, B); with `work`, in its last seven parts."""
     v, twice, coefficients = rows.v, 2 * rows.v, grid().coefficients
+    room = (workspace(rows, len(u)) if work is None else work).unbind(0)[3:]
 
-    def at(power: int) -> Tensor:
-        return coefficients[power].index_select(0, index).view_as(u)
+    def at(power: int, place: int) -> Tensor:
+        torch.index_select(coefficients[power], 0, index, out=room[place].view(-1))
+        return room[place]
 
-    # Horner's rule in v for each power of u, and the same for the derivative in v: few arrays at a time, so that
-    # they stay in the cache.
-    two = at(8)
-    first, linear = at(5), at(6)
-    across = torch.addcmul(first, linear, twice).addcmul_(two, u)
+    # Horner's rule in v for each power of u, and the same for the derivative in v.
+    square, first, linear = at(8, 0), at(5, 1), at(6, 2)
+    across = torch.addcmul(first, linear, twice, out=room[3]).addcmul_(square, u)
     first.addcmul_(linear, v)
-    two = at(7).addcmul_(two, v)
-    one = at(4).addcmul_(first, v)
-    del first, linear
-    three = at(9)
-    in_u = torch.addcmul(one, torch.addcmul(two, three, u, value=1.5), u, value=2.0)
+    two = at(7, 2).addcmul_(square, v)
+    one, three = at(4, 0).addcmul_(first, v), at(9, 1)
+    in_u = torch.addcmul(two, three, u, value=1.5, out=room[4])
+    torch.addcmul(one, in_u, u, value=2.0, out=in_u)
     one.addcmul_(two.addcmul_(three, u), u)
-    del two, three
-    square, cube, first = at(2), at(3), at(1)
-    in_v = torch.addcmul(first, torch.addcmul(square, cube, v, value=1.5), twice).addcmul_(across, u)
+    square, cube, first = at(2, 1), at(3, 2), at(1, 5)
+    in_v = torch.addcmul(square, cube, v, value=1.5, out=room[6])
+    torch.addcmul(first, in_v, twice, out=in_v).addcmul_(across, u)
     first.addcmul_(square.addcmul_(cube, v), v)
-    value = at(0).addcmul_(first, v).addcmul_(one, u).clamp_(min=NONE)
+    value = at(0, 3).addcmul_(first, v).addcmul_(one, u).clamp_(min=NONE)
     return value, in_u, in_v
 
 
@@ -166,8 +173,9 @@ def sweep(rows: Columns, t: Tensor) -> Tensor:
     """The log-integrand at t (P, B), but for a constant and a nat or so: enough to search by."""
     start = torch.addcmul(rows.base, rows.mean, rows.per_step, value=-1.0)
     at = torch.addcmul(start, t.unsqueeze(1), rows.per_step)
-    index = torch.clamp(at, rows.base + LEFT, rows.base + (RIGHT + 0.5)).int().clamp_(0, _LAST)
+    torch.clamp(at, rows.base + LEFT, rows.base + (RIGHT + 0.5), out=at)
+    index = at.int().clamp_(0, _LAST)
     tab = grid()
-    value = tab.log_f.index_select(0, index.flatten()).view_as(at).sum(1)
+    torch.index_select(tab.log_f, 0, index.view(-1), out=at.view(-1))
     mine = rows.of_target(index)
-    return value.add_(tab.log_rate.index_select(0, mine.flatten()).view_as(mine))
+    return at.sum(1).add_(tab.log_rate.index_select(0, mine.view(-1)).view_as(mine))

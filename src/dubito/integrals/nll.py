@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .._tensors import check_indices, expect, full_precision, reduce
 from ..errors import DubitoError, nearest
+from . import plain_mean
 from .border import Latent, as_latent
 from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
@@ -140,6 +141,9 @@ def expected_softmax_nll(
         bank = _bank(mean, samples, fresh_seed(generator), noise) if method == "qmc" else None
         if method != "qmc" or fits(mean.shape[-1]):
             return mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
+    exact = method in ("auto", "quadrature")
+    if ordinary and last and exact and plain_mean.plain(mean, scale, target, temperature):
+        return plain_mean.mean_loss(mean, scale, target, temperature, tol)  # type: ignore[arg-type]
     fused = ordinary and ready(mean)
     latent = as_latent(mean, scale, factors, temperature, dim, keep_half=fused)
     if target.is_floating_point():

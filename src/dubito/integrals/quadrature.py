@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from .._tensors import at_least_float32
 from . import fused
@@ -61,28 +62,35 @@ def solve(
     if mean.shape[0] == 0:
         value, error = mean.new_zeros(0), mean.new_zeros(0)
         return Answer(value, error, error.bool(), mean, mean, temperature), None
+    if bool((temperature > 0).all()):
+        return _spread_out(mean, scale, temperature, target, tol)
     given = scale
     points, scale, mean, ties, lost = spread_points(mean, scale, temperature, target)
-    answer = _quick(mean, scale, temperature, target, tol)
-    hard: Tensor | None = ~_good(answer, tol) & ~lost
-    if hard is None or not bool(hard.any()):
-        hard = None
-    else:
-        answer = _merge(answer, hard, _thorough(*_pick(hard, mean, scale, temperature, target), tol))
-    error = torch.add(answer.error, answer.log_p.abs(), alpha=_TABLE).add_(_TABLE)
-    d_mean = torch.where(answer.d_mean.abs() > _UNDERFLOW, answer.d_mean, 0.0)
-    answer = answer._replace(error=error, d_mean=d_mean)
+    answer, hard = _spread_out(mean, scale, temperature, target, tol, lost)
     if scale is given:  # no points
         return answer, hard
     keep = ~lost.unsqueeze(-1)
     answer = answer._replace(
         log_p=torch.where(lost, -math.inf, answer.log_p - ties.log()),
-        error=torch.where(lost, 0.0, error),
-        d_mean=torch.where(keep, d_mean, 0.0),
+        error=torch.where(lost, 0.0, answer.error),
+        d_mean=torch.where(keep, answer.d_mean, 0.0),
         d_scale=torch.where(keep & ~points, answer.d_scale, 0.0),
         d_temperature=torch.where(keep, answer.d_temperature, 0.0),
     )
     return answer, hard
+
+
+def _spread_out(
+    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float, lost: Tensor | None = None
+) -> tuple[Answer, Tensor | None]:
+    """Rows without a class of width 0; those that are `lost` need no more than the quick rule."""
+    answer, hard = _quick(mean, scale, temperature, target, tol), None
+    good = _good(answer, tol) if lost is None else _good(answer, tol) | lost
+    if not bool(good.all()):
+        hard = ~good
+        answer = _merge(answer, hard, _thorough(*_pick(hard, mean, scale, temperature, target), tol))
+    error = torch.add(answer.error, answer.log_p.abs(), alpha=_TABLE).add_(_TABLE)
+    return answer._replace(error=error, d_mean=F.hardshrink(answer.d_mean, _UNDERFLOW)), hard
 
 
 def finish_hard(
@@ -128,11 +136,9 @@ def spread_points(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tens
 
     Among themselves they are compared exactly: a target below another point has lost, and one that ties shares.
     """
+    points = (scale == 0) & (temperature == 0)
     ties = torch.ones_like(mean[:, 0])
     lost = torch.zeros_like(ties, dtype=torch.bool)
-    if bool((temperature > 0).all()):
-        return Spread(lost, scale, mean, ties, lost)
-    points = (scale == 0) & (temperature == 0)
     if not bool(points.any()):
         return Spread(points, scale, mean, ties, lost)
     widths = torch.where(scale > 0, scale, math.inf).amin(-1, keepdim=True)

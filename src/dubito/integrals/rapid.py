@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from .grid import NONE, STEP, Columns, columns, look_up, places, sweep
+from .grid import NONE, STEP, Columns, columns, look_up, places, sweep, workspace
 from .gumbel_normal import ROOT_C
 from .likelihood import Answer
 from .rows import log_slope_and_ratio
@@ -130,8 +130,9 @@ def integrate(rows: Columns, stretch: Stretch, count: int) -> Answer:
     rise = stretch.right / torch.expm1(bend)
     log_weight = s * bend
     t = torch.addcmul(stretch.centre, torch.expm1(log_weight), rise)
-    x, u, index = places(rows, t)
-    m, m_x, m_v = look_up(rows, u, index)
+    work = workspace(rows, count)
+    x, u, index = places(rows, t, work)
+    m, m_x, m_v = look_up(rows, u, index, work)
     width = rows.target[0]
     own_x = t / width
     log_slope, ratio, too_far = _own(rows, own_x, *(rows.of_target(part) for part in (m, m_x, m_v)))
@@ -147,7 +148,7 @@ def integrate(rows: Columns, stretch: Stretch, count: int) -> Answer:
     minus_log_f.mul_(weight.unsqueeze(1))
     in_t = m_x.mul_(minus_log_f)  # minus d log F / d steps, weighted
     in_t.flatten(1).index_fill_(1, rows.own, 0.0)
-    balance = (in_t * rows.per_step).sum(1).neg_()
+    balance = torch.mul(in_t, rows.per_step, out=u).sum(1).neg_()
     owns = torch.stack([balance, balance * own_x, balance * ratio])
     sums = torch.empty(3, 2, *rows.mean.shape)
     for out, part in zip(sums.flatten(2), (in_t, x.mul_(in_t), m_v.mul_(minus_log_f))):
