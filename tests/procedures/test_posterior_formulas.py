@@ -48,6 +48,8 @@ def test_matrices_from_posteriors(strength: float, scale: float) -> None:
         total = C[r, k].sum() + strength
         wanted = (C[r, k] + strength * P[k]) / total if total else np.full(K, 1 / K)
         np.testing.assert_allclose(found[r, k], wanted, atol=1e-12)
+    if strength == 0:
+        assert torch.equal(count_matrices(q, crowd(), R), found)
 
 
 @pytest.mark.parametrize("each", [False, True])

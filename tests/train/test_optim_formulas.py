@@ -54,7 +54,7 @@ def test_row_adam_is_adam_on_the_rows_that_occur(shape: tuple[int, ...]) -> None
     opt = optim.row_adam(named, lr=0.1, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1)
     p = {0: table.detach().numpy().copy(), 1: dense.detach().numpy().copy()}
     m, v = ({k: np.zeros_like(x) for k, x in p.items()} for _ in range(2))
-    for t, rows in enumerate(([0, 2, 5], [2, 1, 2], [4], [5, 0], [1, 1, 3]), start=1):
+    for t, rows in enumerate(([0, 2, 5], [2, 1, 2], [4], [5, 0], [1, 1, 3], [0, 1, 3, 4]), start=1):
         values = torch.randn(len(rows), *shape[1:], generator=g, dtype=torch.float64)
         table.grad = sparse(rows, values, table.shape)
         dense.grad = torch.randn(3, generator=g, dtype=torch.float64)
@@ -110,3 +110,4 @@ def test_lars_where_a_norm_is_zero() -> None:
         with pytest.raises(DubitoError, match="at least 0"):
             optim.lars(named, **bad)
     optim.lars(named, lr=0.0, momentum=0.0, trust=0.0)
+    assert optim.LARS([still]).param_groups[0]["weight_decay"] == 0.0
