@@ -93,3 +93,34 @@ def test_what_is_not_a_number_stays_so():
     answer = rapid.rapid(mean, scale, temperature, target, 2e-5)
     assert answer.log_p.isnan().tolist() == [False, False, True, False]
     assert not bool(answer.error[2] <= 1e9)
+
+
+def test_a_step_between_the_nodes_is_not_believed():
+    """A rival a hundred times narrower than the target: whether nodes fall on its step is chance, no estimate."""
+    count = 400
+    mean = torch.stack([torch.zeros(count), torch.linspace(-1.0, 1.0, count)], 1)
+    scale = torch.tensor([1.0, 0.01]).expand(count, 2).contiguous()
+    temperature, target = torch.full((count, 1), 1e-3), torch.zeros(count, dtype=torch.int64)
+    made = rapid.columns(mean, scale, temperature, target)
+    once = rapid.integrate(made, rapid.find(made, 15.0), rapid.NODES)
+    assert bool((once.error > 2e-5).all())
+    assert float(once.error.isinf().float().mean()) > 0.5
+    answer, hard = solve(mean, scale, temperature, target, 2e-5)
+    wanted = torch.special.log_ndtr(-mean[:, 1].double() / math.hypot(1.0, 0.01))
+    assert hard is not None
+    assert float((answer.log_p.double() - wanted).abs().max()) < 2e-4  # the temperature is not quite 0
+
+
+def test_an_end_too_near_is_told_and_mended():
+    """Ends drawn in by hand: the terms there say so; the second look, a quarter wider, is right again."""
+    inputs = rows("ordinary", 0.5, 10)
+    made = rapid.columns(*inputs)
+    found = rapid.find(made, 15.0)
+    near = rapid.integrate(made, rapid.Stretch(found.centre, found.left / 1.6, found.right), rapid.NODES)
+    assert bool((near.error > 2e-5).all())
+    exact, _ = solve(*(x.double() for x in inputs[:3]), inputs[3], 1e-9)
+    assert bool(((near.log_p.double() - exact.log_p).abs() <= near.error).all())
+    far = rapid.Stretch(found.centre, found.left / 1.15, found.right / 1.15)
+    wider = rapid.Stretch(far.centre, far.left * rapid._WIDER, far.right * rapid._WIDER)
+    again = rapid.integrate(made, wider, 2 * rapid.NODES - 1)
+    assert bool((again.error <= 2e-5).all())

@@ -1,0 +1,86 @@
+"""The short way of a plain mean on a CPU: the same numbers as the general one, and who takes it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import softmax_rows as families
+import torch
+
+from dubito import DubitoError
+from dubito.integrals import expected_softmax_nll, nll, plain_mean
+
+
+def make(tau=0.5, rows=40, classes=6, seed=0):
+    mean, scale, _, target = families.rows("ordinary", tau, classes, rows, seed)
+    return mean.float().requires_grad_(), scale.float().requires_grad_(), target
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.5, 5.0])
+def test_the_same_numbers_as_the_general_way(tau, monkeypatch):
+    mean, scale, target = make(tau)
+    found = expected_softmax_nll(mean, scale, target, temperature=tau)
+    monkeypatch.setattr(plain_mean, "plain", lambda *_: False)
+    wanted = expected_softmax_nll(mean, scale, target, temperature=tau)
+    assert float(found.detach()) == pytest.approx(float(wanted.detach()), rel=1e-6)
+    for a, b in zip(*(torch.autograd.grad(2 * x, (mean, scale)) for x in (found, wanted))):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+
+
+def test_only_what_wants_a_gradient_gets_one():
+    mean, scale, target = make()
+    loss = expected_softmax_nll(mean, scale.detach(), target, temperature=1.0)
+    loss.backward()
+    assert scale.grad is None
+    assert float(mean.grad.sum(-1).abs().max()) < 1e-5  # a shift of all means changes nothing
+
+
+def test_an_infinite_gradient_makes_no_nan_of_a_zero():
+    mean, scale = torch.tensor([[0.0, -0.5, 1.0]]), torch.tensor([[1.0, 0.0, 2.0]], requires_grad=True)
+    loss = expected_softmax_nll(mean, scale, torch.tensor([0]), temperature=0.5)
+    (grad,) = torch.autograd.grad(loss, scale, torch.tensor(math.inf))
+    assert float(grad[0, 1]) == 0.0
+    assert grad.isinf().tolist() == [[True, False, True]]
+
+
+def test_who_takes_it(monkeypatch):
+    taken = []
+    original = plain_mean.mean_loss
+    monkeypatch.setattr(nll.plain_mean, "mean_loss", lambda *a: taken.append(1) or original(*a))
+    mean, scale, target = make()
+    expected_softmax_nll(mean, scale, target, temperature=0.5)
+    expected_softmax_nll(mean, scale, target, temperature=0.5, method="quadrature", tol=1e-3)
+    assert len(taken) == 2
+    some = target.clone()
+    some[3] = -100
+    for others in (
+        {"temperature": torch.tensor(0.5)},
+        {"temperature": 0.5, "reduction": "sum"},
+        {"temperature": 0.5, "report": taken.__class__().append},
+        {"temperature": 0.5, "method": "fixed"},
+        {"temperature": 0.5, "method": "qmc", "samples": 8},
+        {"temperature": 0.5, "factors": torch.zeros(40, 6, 1)},
+        {"temperature": 0.0},
+    ):
+        expected_softmax_nll(mean, scale, target, **others)
+    expected_softmax_nll(mean, scale, some, temperature=0.5)
+    expected_softmax_nll(mean.double(), scale.double(), target, temperature=0.5)
+    expected_softmax_nll(mean, 1.0, target, temperature=0.5)
+    expected_softmax_nll(mean[:0], scale[:0], target[:0], temperature=0.5)
+    assert len(taken) == 2
+
+
+@pytest.mark.parametrize("bad", ["mean", "scale", "target", "infinite"])
+def test_bad_values_are_refused_as_ever(bad):
+    mean, scale, target = (x.detach().clone() for x in make())
+    if bad == "mean":
+        mean[2, 1] = math.nan
+    elif bad == "scale":
+        scale[0, 0] = -1e-30
+    elif bad == "infinite":
+        scale[0, 0] = math.inf
+    else:
+        target[5] = 6
+    with pytest.raises(DubitoError, match=r"not finite|negative|out of range"):
+        expected_softmax_nll(mean, scale, target, temperature=0.5)
