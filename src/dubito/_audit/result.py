@@ -126,8 +126,12 @@ class Audit:
             some[name] = None if getattr(self, name) is None else getattr(self, name)[kept]
         return replace(self, order=order[order >= 0], nearby=near, **some)
 
-    def spot_check(self, n: int = SPOT) -> list[int]:
-        """Rows whose check tells most about all labels: n of them, evenly along the ranking, unchecked so far."""
+    def spot_check(self, n: int | None = None) -> list[int]:
+        """Rows whose check tells most about all labels: n of them, evenly along the ranking, unchecked so far.
+
+        By default a hundred, or a quarter of few labels.
+        """
+        n = min(SPOT, -(-len(self.order) // 4)) if n is None else n
         _count(n)
         todo = self.order if self.checked is None else self.order[self.checked[self.order] < 0]
         return [int(row) for row in spot_check(todo, n)]

@@ -21,6 +21,7 @@ from . import page, stored, writing
 from .findings import Findings, find
 from .given import read_labels, read_probs
 from .reading import read
+from .sources import find as find_source
 from .tasks import FitJob, Say, fit, task_of
 from .training import GOLD
 from .writing import write_csv
@@ -39,6 +40,7 @@ def run(job: FitJob, probs: Path | None, say: Say) -> tuple[Path, Path]:
     else:
         folder = job.data
         if not (folder / "config.json").is_file():
+            find_source(job)  # refused before anything is said
             say(f"No run and no --probs: training out of fold first, in {job.out}.")
             fit(replace(job, gold=None), say)
             folder = job.out

@@ -216,7 +216,7 @@ def _folds(plan: Plan, rows: Tensor, learned: LabelledData, before: stored.Store
 def predict(job: PredictJob, say: Say) -> Path:
     """`dubito predict RUN DATA`: classes and probabilities of new items."""
     saved = stored.load(job.run)
-    data = saved.scale.apply(read_inputs(saved.source, job.data, job.images))
+    data = saved.scale.apply(read_inputs(saved.source, job.data, job.images, job.delimiter))
     shape = shape_of(data)
     if shape != saved.setting.shape:
         raise DubitoError(

@@ -119,12 +119,13 @@ def predict(
     ),
     images: Images = None,
     device: Device = "auto",
+    delimiter: Delimiter = None,
 ) -> None:
     """Classes and probabilities of new items, by a trained run."""
     from .tasks import PredictJob
     from .tasks import predict as work
 
-    typer.echo(f"written: {work(PredictJob(run, data, out, images, device), _say)}")
+    typer.echo(f"written: {work(PredictJob(run, data, out, images, device, delimiter), _say)}")
 
 
 def audit(

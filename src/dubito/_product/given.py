@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._audit.border import MOST_SUM_ERROR
 from ..crowd.command import ANNOTATOR, ITEM
 from ..data import image_folder, read_npy, read_npz
 from ..data._rows import Chunk, chunks
@@ -95,6 +96,7 @@ def read_probs(path: Path, labels: Labels) -> tuple[Array, list[str]]:
     names = columns(path)
     found = _class_columns(names, classes, path)
     key = role(None, (*IDS[:-1], *ITEM), [n for n in names if n not in found.values()], path, "id")
+    prefixed = all(column != name for name, column in found.items())
     rows: dict[str, list[float]] = {}
     wanted = [*found.values(), *([key] if key else [])]
     for chunk in chunks(path, wanted):
@@ -104,6 +106,19 @@ def read_probs(path: Path, labels: Labels) -> tuple[Array, list[str]]:
             if not np.isfinite(numbers).all():
                 bad = next(c for c, v in zip(found.values(), numbers) if not np.isfinite(v))
                 raise DubitoError("not a probability", where=chunk.where(row, bad), got=chunk.cells[bad][row])
+            if min(numbers) < 0 or abs(sum(numbers) - 1) > MOST_SUM_ERROR:
+                left = (
+                    ""
+                    if prefixed
+                    else ", or, if classes without a label have columns too, call them all p_CLASS"
+                )
+                raise DubitoError(
+                    "not the probabilities of all classes",
+                    where=chunk.where(row, next(iter(found.values()))).rpartition(", column")[0],
+                    expected="numbers from 0 that sum to 1",
+                    got=", ".join(f"{c} {v:.4g}" for c, v in list(zip(found.values(), numbers))[:8]),
+                    remedy=f"pass softmax(logits){left}",
+                )
             rows[_id(chunk, key, row, len(rows) + 1)] = numbers
     return _ordered(rows, labels, key, path), list(found)
 

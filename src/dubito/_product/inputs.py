@@ -14,10 +14,12 @@ from ..data._rows import chunks
 from ..data.tables import _Inputs
 from ..errors import DubitoError
 from .reading import channels_of, kept
-from .sources import Source, columns
+from .sources import Source, columns, role
 
 
-def read_inputs(source: Source, path: Path, images: Path | None) -> LabelledData:
+def read_inputs(
+    source: Source, path: Path, images: Path | None, delimiter: str | None = None
+) -> LabelledData:
     """Inputs alone, of new data in the form that a run was trained on; labels may be missing."""
     if path.is_dir():
         return _folder_inputs(source, path)
@@ -27,7 +29,7 @@ def read_inputs(source: Source, path: Path, images: Path | None) -> LabelledData
         if key is None:
             raise DubitoError("no array of inputs", where=str(path), expected=source.inputs or "x")
         return from_inputs(arrays[key], path.name)
-    return _table_inputs(source, path, images)
+    return _table_inputs(replace(source, delimiter=delimiter or source.delimiter), path, images)
 
 
 def from_inputs(x: Any, name: str) -> LabelledData:
@@ -63,6 +65,8 @@ def _table_inputs(source: Source, path: Path, images: Path | None) -> LabelledDa
     root = images or Path(source.images or path.parent)
     made = _Inputs(source.image, None if source.image else list(source.features), root, source.size)
     wanted = [source.image] if source.image else list(source.features)
+    for name in wanted:
+        role(name, (), names, path, "features", taken=wanted)
     ids: dict[str, None] = {}
     count = 0
     for chunk in chunks(

@@ -20,6 +20,9 @@ def facts(data: LabelledData, source: Source) -> list[Fact]:
     without = unlabelled(data)
     if source.kind != "folder":
         out.append(Fact("labels from", _roles(source)))
+    again = _repeated(data)
+    if again:
+        out.append(Fact("ids that occur again", len(again), note=f"told apart by a number: {again[0]}"))
     out.append(Fact("classes", data.num_classes, note=_names(data.classes, count=False)))
     if data.crowd is not None:
         each = torch.bincount(data.crowd.item, minlength=len(data))
@@ -77,6 +80,13 @@ def balance(counts: Tensor, classes: tuple[str, ...]) -> str:
         return ", ".join(f"{name} {p:.1f} %" for name, p in zip(classes, share.tolist()))
     low, high = int(share.argmin()), int(share.argmax())
     return f"{classes[low]} {share[low]:.1f} % (least) to {classes[high]} {share[high]:.1f} % (most)"
+
+
+def _repeated(data: LabelledData) -> list[str]:
+    """Ids that were numbered because another row has the same."""
+    ids = list(data.ids or ())
+    known = set(ids)
+    return [i for i in ids if i.endswith(")") and i.rpartition(" (")[0] in known]
 
 
 def _inputs(data: LabelledData, source: Source) -> str:

@@ -71,7 +71,7 @@ def bins(data: LabelledData, found: Findings) -> list[Bin]:
 def _observed(data: LabelledData, found: Findings) -> tuple[torch.Tensor, torch.Tensor]:
     """Probabilities of each given label ``(labels, K)``, and the label."""
     if data.crowd is None or found.people is None:
-        rows = found.rows
+        rows = np.flatnonzero(data.labels.numpy() >= 0) if data.crowd is None else found.rows
         p = found.probs[rows] @ found.audit.transition
         return torch.from_numpy(p / p.sum(1, keepdims=True)), data.labels[torch.from_numpy(rows)]
     item, who, label = (t.numpy() for t in data.crowd)

@@ -66,6 +66,7 @@ def find(job: FitJob) -> Source:
         return Source("folder", str(path), size=job.size)
     if not path.exists():
         near = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else None
+        near = near if near and near.startswith("did you mean") else None  # not a listing of the folder
         raise DubitoError("no such file or folder", where=str(path), remedy=near)
     if path.suffix.lower() == ".npz":
         return _arrays(job)
@@ -98,12 +99,23 @@ def first_rows(path: Path, names: Sequence[str], delimiter: str | None) -> Chunk
     return found
 
 
-def role(given: str | None, usual: Sequence[str], names: Sequence[str], path: Path, what: str) -> str | None:
-    """The column of a role: as told, or by the usual names; None where there is none."""
+def role(
+    given: str | None,
+    usual: Sequence[str],
+    names: Sequence[str],
+    path: Path,
+    what: str,
+    taken: Sequence[str] = (),
+) -> str | None:
+    """The column of a role: as told, or by the usual names; None where there is none.
+
+    Columns that are `taken` are not proposed in place of a missing one.
+    """
     if given is not None:
         where = f"{path}, line 1"
         if given not in names:
-            remedy = _separated(names) or nearest(given, names)
+            free = [n for n in names if n not in taken]
+            remedy = _separated(names) or (nearest(given, free) if free else None)
             raise DubitoError(f"no column {given!r}", where=where, remedy=remedy)
         if list(names).count(given) > 1:
             raise DubitoError(f"two columns are called {given!r}", where=where, remedy="rename one")
@@ -162,7 +174,7 @@ def _table(job: FitJob) -> Source:
                 where=str(path),
                 expected="columns of numbers, or a column of image files with --images DIR",
                 got=", ".join(names[:12]),
-                remedy=_why_nothing(names, annotator),
+                remedy=_why_nothing(names, annotator, head),
             )
     return Source(
         "table",
@@ -181,10 +193,16 @@ def _table(job: FitJob) -> Source:
     )
 
 
-def _why_nothing(names: Sequence[str], annotator: str | None) -> str | None:
+def _why_nothing(names: Sequence[str], annotator: str | None, head: Chunk) -> str | None:
     twice = next((n for n in names if list(names).count(n) > 1), None)
     if twice is not None:
         return f"columns that share a name are left out: rename one of those called {twice!r}"
+    for name, cells in head.cells.items():
+        if numeric([c.replace(",", ".", 1) if isinstance(c, str) else c for c in cells]) and not numeric(
+            cells
+        ):
+            where = head.where(0, name).rpartition(", line")[2]
+            return f"write decimal points, not commas, as in line{where}: {cells[0]!r}"
     return "for labels alone use `dubito crowd`" if annotator else None
 
 

@@ -64,6 +64,7 @@ class PredictJob:
     out: Path
     images: Path | None = None
     device: str = "auto"
+    delimiter: str | None = None
 
 
 def task_for(job: FitJob) -> str:
