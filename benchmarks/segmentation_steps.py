@@ -3,7 +3,7 @@
 A step is that of `dubito.fit` with the same order, augmentation and optimiser. It is captured once per kind of
 model and replayed for every run of that kind: weights, moments, masks and temperature are set anew in place. A
 graph has fixed shapes, so the rows that get more nodes are the worst ones, so many at most; others are counted
-(`missed`, the share of all rows that were left above the tolerance). Scores come from the model itself.
+(`missed`, the share of all rows that were left above the tolerance).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from segmentation_links import BANKS, Full, banks_of, fixed_link
 from segmentation_networks import model_of
 from torch import Tensor
 
@@ -23,88 +24,10 @@ from dubito._replay import captured
 from dubito.channels._core import IMPOSSIBLE
 from dubito.data import LabelledData
 from dubito.evaluate import _judging
-from dubito.integrals.noise import sobol_bank
-from dubito.integrals.quick import QuickClasses
 from dubito.segmentation.augment import scale_crop_flip
 from dubito.segmentation.losses import _likelihood
 from dubito.segmentation.scores import SegmentationScores
 from segmentation import BATCH, CROP, RATES, SCALES, read
-
-TOLERANCE = {"log_probs": 1e-4, "full": 2e-5}  # those of the library: of a probability, of a log-likelihood
-BANKS = 64
-MORE = ((256, 8), (1024, 32))  # nodes of the further rules, and which share of all rows they take
-
-
-def fixed_link(mean: Tensor, scale: Tensor, tau: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
-    """`expected_log_softmax` of rows ``(B, K)`` without a branch on values, and how many it leaves unfinished."""
-    log_p, error = by_kernels(mean, scale, tau) if mean.is_cuda else worst_again(mean, scale, tau, nodes)
-    missed = (~(error <= TOLERANCE["log_probs"])).sum()
-    log_p = torch.where(error.isfinite().unsqueeze(-1), log_p, -math.log(log_p.shape[-1]))
-    return log_p - torch.logsumexp(log_p, -1, keepdim=True), missed
-
-
-def by_kernels(mean: Tensor, scale: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-    """The kernels, which go on by themselves with rows that are not good enough."""
-    from dubito.integrals.fused_all import _Classes
-
-    return _Classes.apply(mean, scale, tau, TOLERANCE["log_probs"])  # type: ignore[no-any-return, no-untyped-call]
-
-
-def worst_again(
-    mean: Tensor, scale: Tensor, tau: Tensor, nodes: int, rule: Any = QuickClasses
-) -> tuple[Tensor, Tensor]:
-    """All rows by a few nodes, then the worst of them by more."""
-    log_p, error = rule.apply(mean, scale, tau, nodes)
-    for more, share in MORE:
-        worst = error.topk(max(1, len(error) // share)).indices
-        picked = (x.index_select(0, worst) for x in (mean, scale, tau))
-        better, closer = rule.apply(*picked, more)
-        log_p, error = log_p.index_copy(0, worst, better), error.index_copy(0, worst, closer)
-    return log_p, error
-
-
-def likelihood(mean: Tensor, scale: Tensor, tau: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-    """log p of the observed class of each row, its error, and the gradients in mean and scale, by the kernel."""
-    from dubito.integrals import triton_quadrature
-
-    return triton_quadrature.nll(mean, scale, tau, target, TOLERANCE["full"], ignore=-100)[:4]
-
-
-class Full(torch.autograd.Function):
-    """log p of the observed class at every pixel of the full size, by kernels alone; and the rows that they missed.
-
-    Exact, or the average over a bank of quasi-random points ``(S, K)``, of which none can be missed.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, mean: Tensor, scale: Tensor, tau: Tensor, target: Tensor, bank: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        rows = mean.contiguous(), scale.contiguous()
-        if bank is None:
-            log_p, error, d_mean, d_scale = likelihood(*rows, tau, target)
-            missed = (~(error <= TOLERANCE["full"] + 3e-7 * log_p.abs())).sum()
-        else:
-            from dubito.integrals import triton_qmc
-
-            log_p, d_mean, d_scale = triton_qmc.nll(*rows, tau, target, bank, ignore=-100)[:3]
-            missed = (~log_p.isfinite()).sum()
-        ctx.save_for_backward(d_mean.nan_to_num(0.0, 0.0, 0.0), d_scale.nan_to_num(0.0, 0.0, 0.0))
-        ctx.mark_non_differentiable(missed)
-        return log_p.nan_to_num(0.0, 0.0, -100.0), missed
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        d_mean, d_scale = ctx.saved_tensors
-        return grad.unsqueeze(-1) * d_mean, grad.unsqueeze(-1) * d_scale, None, None, None
-
-
-def banks_of(points: int | None, classes: int, device: torch.device) -> Tensor | None:
-    """Banks of quasi-random points, one of which each step takes."""
-    if points is None:
-        return None
-    drawn = [sobol_bank(points, classes, 0, i, "normal", device, torch.float32)[0] for i in range(BANKS)]
-    return torch.stack(drawn)
 
 
 def kind_of(job: dict[str, Any]) -> tuple[Any, ...]:
@@ -249,10 +172,8 @@ class Lane:
         if latent.scale is None:
             log_p = model.log_probs(latent)
         elif model.upsample == "log_probs":
-            rows = latent.mean.flatten(0, -2), latent.scale.flatten(0, -2)
-            tau = self.tau.expand(len(rows[0]), 1).contiguous()
-            low, missed = fixed_link(*rows, tau, self.kind[2])
-            log_p = model._resize(low.view(latent.mean.shape).clamp(min=IMPOSSIBLE), size).log_softmax(-1)
+            low, missed = self._link(latent, self.kind[2])
+            log_p = model._resize(low.clamp(min=IMPOSSIBLE), size).log_softmax(-1)
         elif self.half:
             rows = latent.mean.flatten(0, -2), latent.scale.flatten(0, -2)
             bank = None if self.banks is None else self.banks.index_select(0, self.at % BANKS).squeeze(0)
@@ -262,6 +183,23 @@ class Lane:
             return _likelihood(model, latent, y, torch.Generator()), 0
         picked = log_p.gather(-1, y.clamp(min=0).unsqueeze(-1)).squeeze(-1)
         return torch.where(y >= 0, -picked, 0.0), missed
+
+    def _link(self, latent: Any, nodes: int) -> tuple[Tensor, Tensor]:
+        """All classes where the latent is, and how many of its rows are left unfinished."""
+        rows = latent.mean.flatten(0, -2), latent.scale.flatten(0, -2)
+        log_p, missed = fixed_link(*rows, self.tau.expand(len(rows[0]), 1).contiguous(), nodes)
+        return log_p.view(latent.mean.shape), missed
+
+    def _judge(self, x: Tensor) -> Tensor:
+        """log p of every pixel, by the link that the steps have."""
+        latent = self.model.latent(x)
+        if latent.scale is None or not self.half:
+            return self.model.log_probs(latent)
+        log_p = self._link(latent, 128)[0]
+        if self.model.upsample != "log_probs":
+            return log_p
+        size = (x.shape[-2], x.shape[-1])
+        return self.model._resize(log_p.clamp(min=IMPOSSIBLE), size).log_softmax(-1)
 
     @torch.no_grad()
     def finish(self) -> dict[str, Any]:
@@ -283,7 +221,7 @@ class Lane:
                     name: SegmentationScores(self.model.num_classes, device=self.device) for name in kinds
                 }
                 for part in torch.arange(len(data), device=self.device).split(size):
-                    log_p = self.model(data.batch(part))
+                    log_p = self._judge(data.batch(part))
                     for name, truth in kinds.items():
                         scores[name].add(log_p, truth[part].long())
                 found |= {name: of.results() for name, of in scores.items()}

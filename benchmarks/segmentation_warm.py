@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 import torch
-from segmentation_steps import Full, banks_of, fixed_link
+from segmentation_links import Full, banks_of, fixed_link
 from torch import Tensor
 
 from dubito.links import expected_softmax_nll
