@@ -203,3 +203,16 @@ def test_a_curve_of_one_epoch_is_a_dot(tmp_path):
     """A line through one point is invisible."""
     page = report(ReportData(title="t", curves=[Curve("loss", "train", [1], [0.5])]), tmp_path / "r.html")
     assert '<circle class="alone s0"' in page.read_text(encoding="utf-8")
+
+
+def test_hundreds_of_classes_do_not_swamp_the_page(tmp_path):
+    """Of very many classes those that are confused most are drawn, and the page says so."""
+    K = 200
+    values = np.eye(K)
+    values[150, 150], values[150, 7] = 0.4, 0.6
+    names = [f"species {k}" for k in range(K)]
+    matrix = Matrix("T", names, names, values.tolist(), values.tolist(), values.tolist())
+    text = render(ReportData(title="t", transition=matrix))
+    assert len(text) < 2_000_000
+    assert "Of 200 classes the 60 that are confused most." in text
+    assert "true species 150, given species 7: 0.6" in text

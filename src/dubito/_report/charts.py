@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import DubitoError
@@ -12,6 +13,7 @@ from .data import Bin, Curve, Matrix
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 480, 260, 56, 40, 14, 14
 MOST_POINTS = 400  # of one curve; longer ones are thinned
 SIDE, HEAD = 84, 20  # room for the names of a heat map
+MOST_CLASSES = 60  # of a heat map and its table: of more, those that are confused most
 TEXT_UP_TO = 14  # classes: above, cells of a heat map carry no numbers (the table does)
 
 
@@ -122,7 +124,7 @@ def reliability_chart(bins: Sequence[Bin]) -> dict[str, Any] | None:
 
 
 def heat_map(matrix: Matrix, name: str) -> dict[str, Any]:
-    """Cells of a heat map, and the same numbers for the table."""
+    """Cells of a heat map, and the same numbers for the table; of very many classes those confused most."""
     rows, columns = [str(r) for r in matrix.rows], [str(c) for c in matrix.columns]
     values = [[float(v) for v in row] for row in matrix.values]
     for part in (matrix.values, matrix.low, matrix.high):
@@ -133,6 +135,17 @@ def heat_map(matrix: Matrix, name: str) -> dict[str, Any]:
                 expected=f"{len(rows)} x {len(columns)}",
                 got=f"{len(part)} x {[len(row) for row in part][:3]}",
             )
+    left_out = ""
+    if len(rows) == len(columns) > MOST_CLASSES:
+        left_out = f"Of {len(rows):,} classes the {MOST_CLASSES} that are confused most."
+        kept = _most_confused(values)
+        matrix = replace(
+            matrix,
+            low=None if matrix.low is None else [[matrix.low[i][j] for j in kept] for i in kept],
+            high=None if matrix.high is None else [[matrix.high[i][j] for j in kept] for i in kept],
+        )
+        values = [[values[i][j] for j in kept] for i in kept]
+        rows, columns = ([names[i] for i in kept] for names in (rows, columns))
     cell = max(6, min(44, 420 // max(len(columns), 1)))
     cells = [
         {
@@ -152,6 +165,7 @@ def heat_map(matrix: Matrix, name: str) -> dict[str, Any]:
     ]
     return {
         "title": name,
+        "left_out": left_out,
         "cell": cell,
         "width": SIDE + cell * len(columns) + 2,
         "height": HEAD + cell * len(rows) + 2,
@@ -164,6 +178,20 @@ def heat_map(matrix: Matrix, name: str) -> dict[str, Any]:
             (SIDE + (j + 0.5) * cell, cut(c, cell // 7)) for j, c in enumerate(columns) if named
         ],
     }
+
+
+def _most_confused(values: list[list[float]]) -> list[int]:
+    """Rows with the most mass beside the diagonal, theirs and what others send to them, in their own order."""
+    K = len(values)
+    beside = [
+        sum(
+            values[i][j] + values[j][i]
+            for j in range(K)
+            if j != i and math.isfinite(values[i][j] + values[j][i])
+        )
+        for i in range(K)
+    ]
+    return sorted(sorted(range(K), key=lambda i: -beside[i])[:MOST_CLASSES])
 
 
 def cut(text: str, length: int) -> str:
