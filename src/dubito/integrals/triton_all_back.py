@@ -27,14 +27,30 @@ def _sums(table_ptr, column, tail, grad, log_p, classes, t, total):
     for start in range(0, classes, TURNS):
         for turn in tl.static_range(TURNS):
             j = index + (start + turn)
-            x, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
-            weighted += pick(grad, j) * tl.exp(tl.minimum(log_rate + total - pick(log_p, j), 60.0))
+            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
+            weighted += _share(grad, log_p, j, log_rate, total)
             rates += tl.exp(tl.minimum(log_rate, 80.0))
     return weighted, rates
 
 
 @triton.jit
-def _part(table_ptr, column, tail, grad, log_p, classes, t, log_step, WIDE: tl.constexpr):
+def _ratio(tail, cot, j, x, straight, m_v, m_x):
+    """(dM / d alpha) / (dM / dx) of class j."""
+    log_inverse, slope, edge, line, turns, cos, sin = tail
+    bent = m_v * pick(turns, j) / tl.minimum(m_x, -1e-30)
+    return tl.where(straight, (pick(slope, j) - x) * pick(cot, j), bent)
+
+
+@triton.jit
+def _share(grad, log_p, j, log_rate, total):
+    """The share of each node in the probability of class j, times its gradient."""
+    return pick(grad, j) * tl.exp(tl.minimum(log_rate + total - pick(log_p, j), 60.0))
+
+
+@triton.jit
+def _part(
+    table_ptr, column, tail, grad, log_p, classes, t, log_step, WIDE: tl.constexpr, KEPT: tl.constexpr
+):  # fmt: skip
     """A chunk's part of the gradients in mean and scale, one class per lane, and of the temperature's, (nodes,)."""
     log_inverse, slope, edge, line, turns, cos, sin = tail
     cot = cos / sin
@@ -43,22 +59,45 @@ def _part(table_ptr, column, tail, grad, log_p, classes, t, log_step, WIDE: tl.c
     to_mean = tl.zeros([WIDE], tl.float32)
     to_scale = tl.zeros([WIDE], tl.float32)
     heat = tl.zeros(t.shape, tl.float32)
-    total = total_of(table_ptr, column, classes, t, log_step)
-    weighted, rates = _sums(table_ptr, column, tail, grad, log_p, classes, t, total)
-    for start in range(0, classes, TURNS):
-        for turn in tl.static_range(TURNS):
-            j = index + (start + turn)
-            x, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
+    if KEPT > 0:
+        mean, inverse, base, offset = column
+        kept = ()
+        ratios = ()
+        total = tl.zeros(t.shape, tl.float32) + log_step
+        for k in tl.static_range(KEPT):
+            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, index + k)
+            kept = kept + (log_rate,)
+            ratios = ratios + (_ratio(tail, cot, index + k, x, straight, m_v, m_x),)
+            total -= tl.exp(m)
+        weighted = tl.zeros(t.shape, tl.float32)
+        rates = tl.zeros(t.shape, tl.float32)
+        for k in tl.static_range(KEPT):
+            weighted += _share(grad, log_p, index + k, kept[k], total)
+            rates += tl.exp(tl.minimum(kept[k], 80.0))
+        for k in tl.static_range(KEPT):
+            j = index + k
+            x = (t - pick(mean, j)) * pick(inverse, j)
+            rate = tl.exp(tl.minimum(kept[k], 80.0))
+            in_x = rate * weighted - _share(grad, log_p, j, kept[k], total) * rates
             c, s = pick(cos, j), pick(sin, j)
-            ratio = tl.where(
-                straight, (pick(slope, j) - x) * pick(cot, j), m_v * pick(turns, j) / tl.minimum(m_x, -1e-30)
-            )
-            share = pick(grad, j) * tl.exp(tl.minimum(log_rate + total - pick(log_p, j), 60.0))
-            in_x = tl.exp(tl.minimum(log_rate, 80.0)) * weighted - share * rates
-            mine = lane == start + turn
-            to_mean = tl.where(mine, tl.sum(in_x), to_mean)
-            to_scale = tl.where(mine, tl.sum(in_x * (c * x + s * ratio)), to_scale)
-            heat += in_x * (c * ratio - s * x)
+            to_mean = tl.where(lane == k, tl.sum(in_x), to_mean)
+            to_scale = tl.where(lane == k, tl.sum(in_x * (c * x + s * ratios[k])), to_scale)
+            heat += in_x * (c * ratios[k] - s * x)
+    else:
+        total = total_of(table_ptr, column, classes, t, log_step)
+        weighted, rates = _sums(table_ptr, column, tail, grad, log_p, classes, t, total)
+        for start in range(0, classes, TURNS):
+            for turn in tl.static_range(TURNS):
+                j = index + (start + turn)
+                x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
+                ratio = _ratio(tail, cot, j, x, straight, m_v, m_x)
+                rate = tl.exp(tl.minimum(log_rate, 80.0))
+                in_x = rate * weighted - _share(grad, log_p, j, log_rate, total) * rates
+                c, s = pick(cos, j), pick(sin, j)
+                mine = lane == start + turn
+                to_mean = tl.where(mine, tl.sum(in_x), to_mean)
+                to_scale = tl.where(mine, tl.sum(in_x * (c * x + s * ratio)), to_scale)
+                heat += in_x * (c * ratio - s * x)
     return to_mean, to_scale, tl.sum(heat)
 
 
@@ -66,6 +105,7 @@ def _part(table_ptr, column, tail, grad, log_p, classes, t, log_step, WIDE: tl.c
 def _row(
     mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
     d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK: tl.constexpr, WIDE: tl.constexpr,
+    KEPT: tl.constexpr,
 ):  # fmt: skip
     gumbel = tl.load(tau_ptr + row * tau_stride).to(tl.float32) * ROOT_C
     at, keep, column, tail = prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, WIDE)
@@ -83,7 +123,7 @@ def _row(
         log_p = tl.maximum(log_p + norm, -1e30)
         for i in range(chunks):
             t = nodes_of(low, step, i, CHUNK)
-            a, y, more = _part(table_ptr, column, tail, grad, log_p, classes, t, tl.log(step), WIDE)
+            a, y, more = _part(table_ptr, column, tail, grad, log_p, classes, t, tl.log(step), WIDE, KEPT)
             to_mean -= a
             to_scale -= y
             heat += more
@@ -96,7 +136,7 @@ def _row(
 def backward_kernel(
     mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
     d_scale_ptr, d_tau_ptr, rows, classes, tau_stride, heated,
-    CHUNK: tl.constexpr, WIDE: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr,
+    CHUNK: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """All rows, one per program, but those of many nodes; MANY: only these, some rows per program."""
     if MANY:
@@ -110,12 +150,12 @@ def backward_kernel(
             if tl.load(places_ptr + 3 * rows + row) > CHUNK:
                 _row(
                     mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
-                    d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK, WIDE,
+                    d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK, WIDE, KEPT,
                 )  # fmt: skip
     else:
         row = tl.program_id(0)
         if tl.load(places_ptr + 3 * rows + row) <= 512.0:
             _row(
                 mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
-                d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK, WIDE,
+                d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK, WIDE, KEPT,
             )  # fmt: skip

@@ -56,7 +56,7 @@ def total_of(table_ptr, column, classes, t, log_step):
 
 @triton.jit
 def rate_of(table_ptr, column, tail, t, j):
-    """Of class j at t (nodes,): x, log of the rate, whether on the exponential tail, dM/d offset, dM/dx."""
+    """Of class j at t (nodes,): x, M, log of the rate, whether on the exponential tail, dM/d offset, dM/dx."""
     mean, inverse, base, offset = column
     log_inverse, slope, edge, line, turn, cos, sin = tail
     x = (t - pick(mean, j)) * pick(inverse, j)
@@ -64,28 +64,52 @@ def rate_of(table_ptr, column, tail, t, j):
     straight = (x > pick(edge, j)) & ((m < -21.0) | (x > X_MAX))
     bent = m + log(tl.maximum(-m_x, 1e-30))
     log_rate = tl.where(straight, pick(line, j) - pick(slope, j) * x, bent) + pick(log_inverse, j)
-    return x, log_rate, straight, m_v, m_x
+    return x, m, log_rate, straight, m_v, m_x
 
 
 @triton.jit
-def log_sums(table_ptr, column, tail, classes, t, log_step, CHUNK: tl.constexpr, WIDE: tl.constexpr):
-    """For each class, one per lane, over a chunk: the largest log-term, and sums over all and over even nodes."""
+def _sum(terms, even):
+    """The largest log-term, and sums over all and over even nodes."""
+    top = tl.max(terms)
+    parts = tl.exp(terms - top)
+    return top, tl.sum(parts), tl.sum(tl.where(even, parts, 0.0))
+
+
+@triton.jit
+def log_sums(
+    table_ptr, column, tail, classes, t, log_step, CHUNK: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr
+):
+    """For each class, one per lane, over a chunk: the largest log-term, and sums over all and over even nodes.
+
+    KEPT: the number of classes, if their rates are to be kept in registers; 0 if they are to be found twice.
+    """
     index = tl.zeros(t.shape, tl.int32)
     lane = tl.arange(0, WIDE)
     even = tl.arange(0, CHUNK) % 2 == 0
     peak = tl.full([WIDE], -1e30, tl.float32)
     every = tl.zeros([WIDE], tl.float32)
     half = tl.zeros([WIDE], tl.float32)
-    total = total_of(table_ptr, column, classes, t, log_step)
-    for start in range(0, classes, TURNS):
-        for turn in tl.static_range(TURNS):
-            j = index + (start + turn)
-            x, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
-            terms = log_rate + total
-            top = tl.max(terms)
-            parts = tl.exp(terms - top)
-            mine = lane == start + turn
-            peak = tl.where(mine, top, peak)
-            every = tl.where(mine, tl.sum(parts), every)
-            half = tl.where(mine, tl.sum(tl.where(even, parts, 0.0)), half)
+    if KEPT > 0:
+        kept = ()
+        total = tl.zeros(t.shape, tl.float32) + log_step
+        for k in tl.static_range(KEPT):
+            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, index + k)
+            kept = kept + (log_rate,)
+            total -= tl.exp(m)
+        for k in tl.static_range(KEPT):
+            top, full, some = _sum(kept[k] + total, even)
+            peak = tl.where(lane == k, top, peak)
+            every = tl.where(lane == k, full, every)
+            half = tl.where(lane == k, some, half)
+    else:
+        total = total_of(table_ptr, column, classes, t, log_step)
+        for start in range(0, classes, TURNS):
+            for turn in tl.static_range(TURNS):
+                j = index + (start + turn)
+                x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
+                top, full, some = _sum(log_rate + total, even)
+                mine = lane == start + turn
+                peak = tl.where(mine, top, peak)
+                every = tl.where(mine, full, every)
+                half = tl.where(mine, some, half)
     return peak, every, half

@@ -16,13 +16,13 @@ import triton.language as tl
 from torch import Tensor
 
 # Triton has no name for it, and its own logarithm is a polynomial of twenty operations.
-_PTX = tl.constexpr(torch.version.hip is None and os.environ.get("TRITON_INTERPRET", "0") in ("", "0"))
+PTX = tl.constexpr(torch.version.hip is None and os.environ.get("TRITON_INTERPRET", "0") in ("", "0"))
 
 
 @triton.jit
 def log2(x):
     """The logarithm to base 2 as the processor has it: to 2^-22."""
-    if _PTX:
+    if PTX:
         return tl.inline_asm_elementwise(
             "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from . import table as _table
-from .triton_launch import log
+from .triton_launch import PTX, log
 
 STEP, DEGREE, LOWER, UPPER = 0.4, 4, 60, 60  # of x; of the polynomials; angle cells below and above pi/4
 _FIRST, _LAST = round(_table.X_MIN / STEP), round(_table.X_MAX / STEP)
@@ -31,6 +31,21 @@ _LOWER, _UPPER = tl.constexpr(LOWER), tl.constexpr(UPPER)
 _PER_LOWER, _PER_UPPER = tl.constexpr(PER_LOWER), tl.constexpr(PER_UPPER)
 _ANGLES = tl.constexpr(LOWER + UPPER)
 _SIZE = tl.constexpr((LOWER + UPPER) * (_LAST - _FIRST + 1))
+
+
+def _reads(powers: tuple[int, ...]) -> str:
+    """PTX that reads the coefficients of some powers of one cell, in one go.
+
+    As single loads each of them would be followed through the whole program by the compiler, for minutes.
+    """
+    size = 4 * (LOWER + UPPER) * (_LAST - _FIRST + 1)
+    return " ".join(
+        f"ld.global.nc.f32 ${i}, [${len(powers)}+{power * size}];" for i, power in enumerate(powers)
+    )
+
+
+_ALL, _SOME = tl.constexpr(_reads(tuple(range(15)))), tl.constexpr(_reads((0, 1, 5, 6, 9)))
+_ALL_OUT, _SOME_OUT = tl.constexpr("=&f," * 15 + "l"), tl.constexpr("=&f," * 5 + "l")
 
 
 @triton.jit
@@ -96,13 +111,41 @@ def _place(x, base):
 
 
 @triton.jit
+def _some(c):
+    """Coefficients of 1, v, u, u v and u^2."""
+    if PTX:
+        return tl.inline_asm_elementwise(
+            _SOME, _SOME_OUT, [c.to(tl.int64)], dtype=(tl.float32,) * 5, is_pure=True, pack=1
+        )
+    else:
+        return (
+            tl.load(c), tl.load(c + _SIZE), tl.load(c + 5 * _SIZE), tl.load(c + 6 * _SIZE), tl.load(c + 9 * _SIZE)
+        )  # fmt: skip
+
+
+@triton.jit
+def _every(c):
+    """Coefficients of 1, v, v^2, v^3, v^4, u, u v, u v^2, u v^3, u^2, u^2 v, u^2 v^2, u^3, u^3 v, u^4."""
+    if PTX:
+        return tl.inline_asm_elementwise(
+            _ALL, _ALL_OUT, [c.to(tl.int64)], dtype=(tl.float32,) * 15, is_pure=True, pack=1
+        )
+    else:
+        return (
+            tl.load(c), tl.load(c + _SIZE), tl.load(c + 2 * _SIZE), tl.load(c + 3 * _SIZE), tl.load(c + 4 * _SIZE),
+            tl.load(c + 5 * _SIZE), tl.load(c + 6 * _SIZE), tl.load(c + 7 * _SIZE), tl.load(c + 8 * _SIZE),
+            tl.load(c + 9 * _SIZE), tl.load(c + 10 * _SIZE), tl.load(c + 11 * _SIZE), tl.load(c + 12 * _SIZE),
+            tl.load(c + 13 * _SIZE), tl.load(c + 14 * _SIZE),
+        )  # fmt: skip
+
+
+@triton.jit
 def rough(table_ptr, x, base, v):
     """M and dM/dx to a few digits; beyond the table a parabola (right) or twice a logarithm (left)."""
     index, u = _place(x, base)
-    c = table_ptr + index
-    linear = tl.load(c + 5 * _SIZE) + v * tl.load(c + 6 * _SIZE)
-    square = tl.load(c + 9 * _SIZE)
-    value = tl.load(c) + v * tl.load(c + _SIZE) + u * (linear + square * u)
+    a0, b0, a1, b1, square = _some(table_ptr + index)
+    linear = a1 + v * b1
+    value = a0 + v * b0 + u * (linear + square * u)
     slope, bend = (linear + 2 * square * u) * _PER_STEP, 2 * square * _PER_STEP * _PER_STEP
     ahead = tl.maximum(x - X_MAX, 0.0)
     behind = tl.maximum(x / X_MIN, 1.0)
@@ -115,9 +158,8 @@ def rough(table_ptr, x, base, v):
 def rough_value(table_ptr, x, base, v):
     """M to a few digits; beyond the table its last value (right) or that and twice a logarithm (left)."""
     index, u = _place(x, base)
-    c = table_ptr + index
-    linear = tl.load(c + 5 * _SIZE) + v * tl.load(c + 6 * _SIZE)
-    value = tl.load(c) + v * tl.load(c + _SIZE) + u * (linear + tl.load(c + 9 * _SIZE) * u)
+    a0, b0, a1, b1, square = _some(table_ptr + index)
+    value = a0 + v * b0 + u * (a1 + v * b1 + square * u)
     return value + 2 * log(tl.maximum(x * (1 / X_MIN), 1.0))
 
 
@@ -125,22 +167,15 @@ def rough_value(table_ptr, x, base, v):
 def look_up(table_ptr, x, base, v):
     """M and its derivatives in x and in the angle offset v; NaN where x is."""
     index, u = _place(x, base)
-    c = table_ptr + index
-    # the powers 1, v, v^2, v^3, v^4, u, u v, u v^2, u v^3, u^2, u^2 v, u^2 v^2, u^3, u^3 v, u^4
-    a0, b0, c0 = tl.load(c), tl.load(c + _SIZE), tl.load(c + 2 * _SIZE)
-    d0, e0 = tl.load(c + 3 * _SIZE), tl.load(c + 4 * _SIZE)
-    a1, b1 = tl.load(c + 5 * _SIZE), tl.load(c + 6 * _SIZE)
-    c1, d1 = tl.load(c + 7 * _SIZE), tl.load(c + 8 * _SIZE)
-    a2, b2, c2 = tl.load(c + 9 * _SIZE), tl.load(c + 10 * _SIZE), tl.load(c + 11 * _SIZE)
-    a3, b3, a4 = tl.load(c + 12 * _SIZE), tl.load(c + 13 * _SIZE), tl.load(c + 14 * _SIZE)
+    a0, b0, c0, d0, e0, a1, b1, c1, d1, a2, b2, c2, a3, b3, a4 = _every(table_ptr + index)
     d_v = b0 + v * (2 * c0 + v * (3 * d0 + 4 * v * e0))
     d_v += u * (b1 + v * (2 * c1 + 3 * v * d1) + u * (b2 + 2 * v * c2 + u * b3))
     a0 += v * (b0 + v * (c0 + v * (d0 + v * e0)))
     a1 += v * (b1 + v * (c1 + v * d1))
     a2 += v * (b2 + v * c2)
     a3 += v * b3
-    value = a0 + u * (a1 + u * (a2 + u * (a3 + u * a4))) + (x - x)
-    return value, (a1 + u * (2 * a2 + u * (3 * a3 + 4 * u * a4))) * _PER_STEP, d_v
+    value = a0 + u * (a1 + u * (a2 + u * (a3 + u * a4)))
+    return tl.where(x == x, value, x), (a1 + u * (2 * a2 + u * (3 * a3 + 4 * u * a4))) * _PER_STEP, d_v
 
 
 def _angle_cells() -> tuple[Tensor, Tensor, Tensor]:
