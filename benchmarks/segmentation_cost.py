@@ -173,10 +173,10 @@ def main() -> None:
     # CamVid as it is trained, then images of 512 x 512 with 21 classes; feature maps have a quarter of the size.
     works: list[Callable[[], None]] = [
         partial(links, args.out, device, 16 * 40 * 52, 11, 9),
-        partial(steps, args.out, device, (16, 160, 208, 11), "compact", 25),
-        partial(memory, args.out, device, 8, 512) if device == "cuda" else lambda: None,
         partial(links, args.out, device, 8 * 128 * 128, 21, 5),
+        partial(steps, args.out, device, (16, 160, 208, 11), "compact", 25),
         partial(steps, args.out, device, (8, 512, 512, 21), "compact", 11),
+        partial(memory, args.out, device, 8, 512) if device == "cuda" else lambda: None,
         partial(steps, args.out, device, (16, 160, 208, 11), "deeplab", 15),
     ]
     for work in works:
