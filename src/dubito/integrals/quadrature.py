@@ -89,7 +89,8 @@ def _spread_out(
     if not bool(good.all()):
         hard = ~good
         answer = _merge(answer, hard, _thorough(*_pick(hard, mean, scale, temperature, target), tol))
-    error = torch.add(answer.error, answer.log_p.abs(), alpha=_TABLE).add_(_TABLE)
+    rounding = max(_TABLE, torch.finfo(mean.dtype).eps / 2)  # what the table or the result itself leaves
+    error = torch.add(answer.error, answer.log_p.abs(), alpha=rounding).add_(_TABLE)
     return answer._replace(error=error, d_mean=F.hardshrink(answer.d_mean, _UNDERFLOW)), hard
 
 

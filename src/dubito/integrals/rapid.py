@@ -30,7 +30,7 @@ from .rows import log_slope_and_ratio
 
 NODES = 29
 _POINTS = 40
-_ELEMENTS = 1 << 17  # nodes x classes x rows worked on at a time: what fits into a cache
+_ELEMENTS = 1 << 18  # nodes x classes x rows worked on at a time
 _CHANGE, _POWER, _EARLIER = 3e-3, 1.75, 4  # as in `likelihood`
 _NOTHING, _SHARE = 1e-8, 1e-4
 _ROUNDING = 3.5e-6  # of log p: what the table and float32 leave
