@@ -1,5 +1,5 @@
 # ruff: noqa: RUF059
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call, assignment"
 """The backward pass over all classes: the same nodes once more. Imported only where Triton is.
 
 With g_c the derivative in log p_c and q_cn the share of node n in p_c,

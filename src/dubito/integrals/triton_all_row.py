@@ -1,5 +1,5 @@
 # ruff: noqa: RUF059
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call, assignment"
 """What both passes over all classes share: classes along lanes, and rates at nodes. Imported where Triton is."""
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ from torch import Tensor
 # Triton has no name for it, and its own logarithm is a polynomial of twenty operations.
 PTX = tl.constexpr(torch.version.hip is None and os.environ.get("TRITON_INTERPRET", "0") in ("", "0"))
 
+# Without profilers' hooks, as the version that was tried takes its arguments.
+_DIRECT = torch.version.hip is None and triton.__version__.startswith("3.6.")
+
 
 @triton.jit
 def log2(x):
@@ -62,5 +65,11 @@ class Launcher:
         handle = self.handles.get(key)
         if handle is None:
             self.handles[key] = self.kernel[(programs,)](*given, *rest, *constants, num_warps=warps)
+        elif _DIRECT:
+            stream = torch._C._cuda_getCurrentRawStream(key[0])
+            meta = handle.packed_metadata
+            handle.run(
+                programs, 1, 1, stream, handle.function, meta, None, None, None, *given, *rest, *constants
+            )
         else:
             handle[(programs, 1, 1)](*given, *rest, *constants)
