@@ -19,9 +19,11 @@ Y = torch.tensor([0, 2])
 
 @pytest.mark.parametrize("function", BODIES)
 def test_bodies_have_the_defaults_of_their_functions(function):
-    torch.testing.assert_close(
-        BODIES[function](Z.log_softmax(-1), Y), function(Z, Y, reduction="none"), rtol=1e-12, atol=1e-12
-    )
+    z = Z.clone().requires_grad_()
+    found, wanted = BODIES[function](z.log_softmax(-1), Y), function(z, Y, reduction="none")
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    slopes = [torch.autograd.grad(x.sum(), z)[0] for x in (found, wanted)]
+    torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-12)
 
 
 def test_bodies_on_latents_have_the_defaults_of_their_functions():
@@ -44,6 +46,48 @@ def test_identity_covariance_ignores_the_root():
         logistic_normal_nll(Z, root, Y, lam=0.3, covariance="identity") for root in (ROOT, None)
     )
     assert torch.equal(with_root, without)
+
+
+def test_identity_covariance_takes_any_root_along_any_axis():
+    mean = torch.stack([Z, 2 * Z], -1)
+    found = logistic_normal_nll(
+        mean, torch.zeros(7), torch.stack([Y, Y], -1), lam=0.3, covariance="identity", dim=1, reduction="none"
+    )
+    for i in range(2):
+        wanted = logistic_normal_nll(mean[..., i], None, Y, lam=0.3, covariance="identity", reduction="none")
+        torch.testing.assert_close(found[:, i], wanted)
+
+
+def test_distillation_along_the_first_of_two_axes():
+    torch.testing.assert_close(losses.distillation(Z.T, ROOT.T, dim=-2), losses.distillation(Z, ROOT))
+
+
+def steps_to_lambda(a, t, iterations):
+    """The published iterations in plain numbers: bisection for t < 1, rescaling for t > 1; the largest a is 0."""
+    s = 1 - t
+    exp_t = lambda x: max(1 + s * x, 0.0) ** (1 / s)  # noqa: E731
+    log_t = lambda x: (x**s - 1) / s  # noqa: E731
+    if t < 1:
+        low, high = 0.0, -log_t(1 / sum(s * v > -1 for v in a))
+        for _ in range(iterations):
+            middle = (low + high) / 2
+            low, high = (low, middle) if sum(exp_t(v - middle) for v in a) < 1 else (middle, high)
+        return (low + high) / 2
+    scaled = a
+    for _ in range(iterations):
+        total = sum(map(exp_t, scaled))
+        scaled = [v * total**s for v in a]
+    return -log_t(1 / sum(map(exp_t, scaled)))
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3, 6])
+@pytest.mark.parametrize("t", [0.3, 0.7, 1.4, 2.5])
+def test_published_iterations_step_by_step(t, iterations):
+    a = [0.0, -0.3, -1.2, -1.6, -4.0]
+    off = steps_to_lambda(a, t, iterations)
+    p = [max(1 + (1 - t) * (v - off), 0.0) ** (1 / (1 - t)) for v in a]
+    found = tempered_log_softmax(torch.tensor(a, dtype=F64) + 3.0, t, iterations).exp()
+    torch.testing.assert_close(found, torch.tensor(p, dtype=F64), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("tau", [0.5, 1.0, 2.0, 3.0])
