@@ -11,6 +11,7 @@ COMPARED = (
     ("boundary IoU", "boundary_iou", 100.0, 2),
     ("log-likelihood", "log_likelihood", 1.0, 3),
 )
+WHAT = "dashed: the homoscedastic model"
 CAUTION = """
 Each statement rests on a 95 % interval of its own, so that one in twenty would be told apart by chance. The paper's
 gain at τ = 0.05, about one point of mIoU, comes from a large network that was pre-trained on private data.
@@ -55,7 +56,7 @@ def draw(path: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "dubito"
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), constrained_layout=True)
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), constrained_layout=True)
     for labels, colour in (("clean", "#1b6ca8"), ("border", "#c0392b")):
         found = cells(labels, series=fullest())
         for axis, key, scale in ((axes[0], "mean_iou", 100), (axes[1], "log_likelihood", 1)):
@@ -72,6 +73,9 @@ def draw(path: Path) -> None:
     for axis, name in ((axes[0], "test mIoU (%)"), (axes[1], "test log-likelihood per pixel")):
         axis.set_xscale("log")
         axis.set_xlabel("temperature")
+        axis.set_xticks([0.05, 0.1, 0.2, 0.5, 1, 2, 5], ["0.05", "0.1", "0.2", "0.5", "1", "2", "5"])
+        axis.minorticks_off()
         axis.set_ylabel(name)
-    axes[0].legend(frameon=False, title="dashed: homoscedastic")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=2, frameon=False, title=WHAT)
     figure.savefig(path, metadata={"Date": None})
