@@ -142,3 +142,34 @@ def test_refusals() -> None:
         uncertainty.ensemble([model_of(), other], examples())
     with pytest.raises(DubitoError, match="predictions of members"):
         uncertainty.decompose(torch.zeros(4))
+
+
+def test_members_of_an_ensemble_drop_nothing_and_every_pass_drops_something() -> None:
+    """Ensembles see the networks as they are; each of two or more passes has a mask of its own."""
+    models, data = [model_of(seed=s) for s in (0, 1)], examples(6)
+    for model in models:
+        model.eval()
+    with torch.no_grad():
+        plain = torch.stack([model.log_probs(model.latent(data.inputs)) for model in models])
+    torch.testing.assert_close(uncertainty.ensemble(models, data).log_p, plain.exp().mean(0).log())
+    masks = [uncertainty._log_probs(models[0], data, 0, i, 1024) for i in range(4)]
+    torch.testing.assert_close(masks[0], plain[0])
+    for passes in (2, 3):
+        found = uncertainty.mc_dropout(models[0], data, passes=passes)
+        wanted = uncertainty.decompose(torch.stack(masks[1 : 1 + passes]))
+        torch.testing.assert_close(found.log_p, wanted.log_p)
+    for few in (1, 0):
+        with pytest.raises(DubitoError, match="several passes"):
+            uncertainty.mc_dropout(models[0], data, passes=few)
+
+
+def test_shapes_of_members() -> None:
+    """(M, K) is one example; one axis, or no member, is refused."""
+    one = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
+    found = uncertainty.decompose(one)
+    assert found.total.shape == ()
+    mean = [0.7, 0.3]
+    assert float(found.total) == pytest.approx(-sum(p * math.log(p) for p in mean), rel=1e-5)
+    for wrong in (one[0], one[:0]):
+        with pytest.raises(DubitoError, match="members"):
+            uncertainty.decompose(wrong)

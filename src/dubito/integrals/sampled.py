@@ -92,6 +92,8 @@ def check_draws(
     for name, x in given.items():
         if x is not None and x.is_complex():
             raise DubitoError(f"{name} must be real", got=str(x.dtype))
+    if (factors is None) != (factor_noise is None):
+        raise DubitoError("factors and factor_noise go together", got="one of them")
     check_broadcast(mean=mean, scale=scale, noise=noise, temperature=temperature)
     if factors is not None and factor_noise is not None:
         check_broadcast(factors=factors[..., 0, :], factor_noise=factor_noise)
