@@ -187,5 +187,7 @@ def test_who_gave_no_label_widens_nobodys_interval(simulate):
 def test_confidence_is_that_of_the_consensus(simulate, method):
     crowd, *_ = simulate(15)
     result = aggregate(crowd, method)
+    assert torch.equal(result.skill_intervals(), result.skill_intervals(0.95))
+    assert torch.equal(result.confusion_intervals(), result.confusion_intervals(0.95))
     wanted = [float(result.probabilities[n, k]) for n, k in enumerate(result.codes.tolist())]
     assert result.confidence.tolist() == wanted
