@@ -18,6 +18,7 @@ sys.path[:0] = [str(HERE / "benchmarks"), str(HERE / "docs" / "pictures")]
 LINES = HERE / "results" / "benchmarks" / "audit.jsonl"
 PAGE = HERE / "docs" / "audit.md"
 MARKS = ("<!-- audit:begin -->", "<!-- audit:end -->")
+SIMULATED = ("<!-- simulated:begin -->", "<!-- simulated:end -->")
 PEERS = {
     "self_confidence": "self-confidence",
     "issues by confident_learning": "confident learning",
@@ -47,8 +48,8 @@ def table(cells: list[dict[str, Any]]) -> str:
     out = [
         "| data | labels wrong | model right | "
         + " | ".join(["audit", *PEERS.values()])
-        + " | calibration error | wrong above 0.9 | wrong above 0.99 |",
-        "|---|---:|---:|" + "---:|" * (len(PEERS) + 4),
+        + " | calibration error | with 100 checked | wrong above 0.9 | wrong above 0.99 |",
+        "|---|---:|---:|" + "---:|" * (len(PEERS) + 5),
     ]
     for key, name in GROUPS.items():
         some = [m for m in cells if _group(m) == key]
@@ -57,9 +58,12 @@ def table(cells: list[dict[str, Any]]) -> str:
         numbers = [_mean([m["average_precision"] for m in some])]
         numbers += [_mean([m["peers"][p] for m in some if p in m["peers"]]) for p in PEERS]
         error = _mean([m["calibration_error"] for m in some])
+        checked = _mean([m["checked"]["spot 100"]["calibration_error"] for m in some if "checked" in m])
         shares = [f"{100 * np.mean([m[k] for m in some]):.0f} %" for k in ("noise_rate", "model_accuracy")]
         sure = [_pooled([m[k] for m in some if k in m]) for k in ("above_0.9", "above_0.99")]
-        out.append(f"| {name} ({len(some)} runs) | " + " | ".join([*shares, *numbers, error, *sure]) + " |")
+        out.append(
+            f"| {name} ({len(some)} runs) | " + " | ".join([*shares, *numbers, error, checked, *sure]) + " |"
+        )
     out += ["", *_gains(summary(cells))]
     versions = cells[0]["versions"]
     days = sorted({m["date"][:10] for m in cells})
@@ -100,30 +104,67 @@ def _gains(found: dict[str, Any]) -> list[str]:
     return out
 
 
+def simulated() -> str:
+    """Calibration under simulated noise of every kind, from the lines of benchmarks/audit_simulated.py."""
+    from audit_simulated import read
+    from audit_simulated import summary as kinds
+
+    names = {"none": "none", "symmetric": "symmetric", "pair": "pairwise", "input": "input-dependent"}
+    cells = read()
+    out = [
+        "| simulated noise | cells | calibration error | 100 spread evenly checked | the 100 first checked |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for kind, f in kinds(cells).items():
+        numbers = " | ".join(f"{f[k]:.3f}" for k in ("before", "spot 100", "top 100"))
+        out.append(f"| {names[kind]} | {f['cells']:.0f} | {numbers} |")
+    sets = ", ".join(dict.fromkeys(m["data"] for m in cells))
+    return "\n".join(
+        [
+            *out,
+            "",
+            f"Mean over {sets}, one seed each; softmax regression; `python benchmarks/audit_simulated.py`.",
+        ]
+    )
+
+
 def draw(cells: list[dict[str, Any]]) -> None:
-    """Share of wrong labels against p_wrong, one curve for each kind of data."""
-    from audit_summary import _group
+    """Share of wrong labels against p_wrong, one curve for each kind of data, without and with checked labels."""
     from style import GREY, panels, save
 
-    figure, (left, right) = panels(2, 3.2, 3.7)
-    for place, title, keys in (
-        (left, "simulated noise", ("digits", "mnist")),
-        (right, "human errors, CIFAR-10N", tuple(k for k in GROUPS if k.startswith("cifar10n"))),
+    human = tuple(k for k in GROUPS if k.startswith("cifar10n"))
+    figure, places = panels(3, 2.9, 3.5)
+    for place, title, keys, checked in (
+        (places[0], "simulated noise", ("digits", "mnist"), False),
+        (places[1], "human errors, CIFAR-10N", human, False),
+        (places[2], "the same, 100 labels checked", human, True),
     ):
         place.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
         for key in keys:
-            bins = np.array([b for m in cells if _group(m) == key for b in m["bins"]])
-            if len(bins):
-                where = np.minimum((10 * bins[:, 1]).astype(int), 9)
-                size = np.bincount(where, bins[:, 0], 10)
-                kept = size > 30
-                said, true = (
-                    np.bincount(where, bins[:, 0] * bins[:, c], 10)[kept] / size[kept] for c in (1, 2)
-                )
+            said, true = _curve(cells, key, checked)
+            if len(said):
                 place.plot(said, true, "o-", markersize=4, label=GROUPS[key].removeprefix("CIFAR-10N, "))
         place.set(title=title, xlabel="p_wrong", ylabel="share wrong", xlim=(0, 1), ylim=(0, 1))
-        place.legend(fontsize=8)
+        place.legend(fontsize=7)
     save(figure, "audit")
+
+
+def _curve(cells: list[dict[str, Any]], key: str, checked: bool) -> tuple[Any, Any]:
+    """Mean p_wrong and share of wrong labels in ten bins, over all runs of a group."""
+    from audit_summary import _group
+
+    some = [m["checked"]["spot 100"] if checked else m for m in cells if _group(m) == key and "checked" in m]
+    bins = np.array([b for m in some for b in m["bins"]]).reshape(-1, 3)
+    where = np.minimum((10 * bins[:, 1]).astype(int), 9)
+    size = np.bincount(where, bins[:, 0], 10)
+    kept = size > 30
+    said, true = (np.bincount(where, bins[:, 0] * bins[:, c], 10)[kept] / size[kept] for c in (1, 2))
+    return said, true
+
+
+def _between(text: str, marks: tuple[str, str], new: str) -> str:
+    head, _, rest = text.partition(marks[0])
+    return f"{head}{marks[0]}\n{new}\n{marks[1]}{rest.partition(marks[1])[2]}"
 
 
 def main() -> None:
@@ -132,8 +173,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     text = PAGE.read_text(encoding="utf-8")
-    head, _, rest = text.partition(MARKS[0])
-    new = f"{head}{MARKS[0]}\n{table(lines())}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
+    new = _between(_between(text, MARKS, table(lines())), SIMULATED, simulated())
     if check:
         sys.exit(0 if new == text else f"{PAGE.name} is not what {LINES.name} says: run tools/audit_page.py")
     PAGE.write_text(new, encoding="utf-8")
