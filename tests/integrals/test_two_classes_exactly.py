@@ -85,23 +85,37 @@ def test_all_classes(tau):
         assert not bool(found[~likely].any())
 
 
+def test_class_by_class():
+    """The rule with fixed nodes for every class in turn, over any leading shape; its error is that of the worst."""
+    mean, scale, tau, _ = families.rows("ordinary", 0.2, 3, 6)
+    reports = []
+    found = expected_log_softmax(
+        mean.reshape(2, 3, 3), scale.reshape(2, 3, 3), temperature=0.2, method="fixed", report=reports.append
+    )
+    each = [fixed_rule(mean, scale, tau, torch.full((6,), k)) for k in range(3)]
+    log_p, error = (torch.stack([getattr(a, name) for a in each], -1) for name in ("log_p", "error"))
+    torch.testing.assert_close(found.reshape(6, 3), log_p, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(reports[0].error.reshape(6), (error * log_p.exp()).amax(-1))
+
+
 def test_settled_means_that_halving_the_step_changes_little():
     """Gradients from all nodes against those from every other node, at 2e-3 of the largest and 1e-8 / width."""
-    mean, scale, tau, target = families.rows("ordinary", 0.4, 4, 12)
-    scale[:3] *= torch.tensor([30.0, 1.0, 0.02, 1.0], dtype=F64)
+    mean, scale, tau, target = families.rows("ordinary", 0.4, 4, 120)
+    scale[:30] *= torch.tensor([30.0, 1.0, 0.02, 1.0], dtype=F64)
+    mean[90:] *= 12
     rows = make_rows(mean, scale, tau, target)
     support, _ = find_support(rows, 25.0)
     said = []
-    for count in (5, 9, 13, 21, 41):
+    for count in (5, 9, 13, 17, 21, 25, 33, 41):
         nodes = laplace_nodes(support, count)
         half = Nodes(nodes.offset[:, ::2], nodes.log_weight[:, ::2] + math.log(2), nodes.spoilt)
         fine, coarse = (integrate(rows, support.mode, n, 1, exact=False) for n in (nodes, half))
         floor = 1e-8 / rows.width.amax(-1)
-        wanted = torch.ones(12, dtype=torch.bool)
+        wanted = torch.ones(120, dtype=torch.bool)
         for name in ("d_mean", "d_scale", "d_temperature"):
             a, b = getattr(fine, name), getattr(coarse, name)
             wanted &= (a - b).abs().amax(-1) < 2e-3 * a.abs().amax(-1) + floor
         assert torch.equal(fine.settled, wanted)
         said.append(int(wanted.sum()))
-    assert said[0] < 12
+    assert said[0] < 40
     assert said[-1] > said[0]
