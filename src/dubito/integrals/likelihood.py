@@ -30,6 +30,7 @@ from .table import DEEP, lookup
 
 _CHANGE = 2e-3  # of a gradient when the step is halved; what is left then is about its power of 1.5
 _EARLIER = 5
+_NARROW = 0.5  # of the distance of nodes
 _NOTHING = 1e-8  # gradients below this, relative to 1 / width, need not settle
 
 
@@ -119,7 +120,7 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, exact: bool) 
     terms = parts[0].sum(1) + log_slope - width.log() + nodes.log_weight
     log_p = torch.logsumexp(terms, -1)
     weight = (terms - log_p.unsqueeze(-1)).exp()
-    error = _error(terms, log_p, pieces)
+    error = _error(terms, log_p, pieces, _with_steps(rows, mode + nodes.offset))
     if not exact:
         lost = (((m.amax(1) > DEEP) | too_far) & (weight > 1e-9)).any(-1)
         error = torch.where(lost | nodes.spoilt, math.inf, error)
@@ -141,10 +142,11 @@ def _full(values: Tensor, x: Tensor) -> Tensor:
     return values.unsqueeze(-1).expand_as(x).contiguous()
 
 
-def _error(terms: Tensor, log_p: Tensor, pieces: int) -> Tensor:
+def _error(terms: Tensor, log_p: Tensor, pieces: int, steps: Tensor | None = None) -> Tensor:
     """The error of the sum from the changes that the last two halvings of the step made.
 
-    The rules converge exponentially: halving the step about squares the error. The exponent 1.5 is for caution.
+    The rules converge exponentially: halving the step about squares the error. The exponent 1.5 is for caution. Of
+    `steps` that are not resolved nothing of the kind holds: there the change itself is the estimate, twice.
     """
     sums = [log_p]
     for step in (2, 4):
@@ -152,7 +154,22 @@ def _error(terms: Tensor, log_p: Tensor, pieces: int) -> Tensor:
         sums.append(torch.logsumexp(coarse, -1) + math.log(step))
     last, before = (sums[0] - sums[1]).abs(), (sums[1] - sums[2]).abs()
     rounding = 4 * torch.finfo(terms.dtype).eps * (1 + log_p.abs())
-    return torch.maximum(last**1.5, before**_EARLIER).clamp(max=1.0) + rounding
+    error = torch.maximum(last**1.5, before**_EARLIER)
+    if steps is not None:
+        error = torch.where(steps, 2 * torch.maximum(last, before), error)
+    return error.clamp(max=1.0) + rounding
+
+
+def _with_steps(rows: Rows, t: Tensor) -> Tensor:
+    """Rows (B,) with a class that is narrower than half the distance of the two nodes around its mean.
+
+    Such a class is a step, and whether nodes happen to suit it is chance.
+    """
+    t = t.sort(-1).values
+    above = torch.searchsorted(t, rows.mean).clamp_(1, t.shape[-1] - 1)
+    low, high = t.gather(-1, above - 1), t.gather(-1, above)
+    inside = (rows.mean > low) & (rows.mean < high)
+    return (inside & (rows.width < _NARROW * (high - low))).any(-1)
 
 
 def _replace_deep(rows: Rows, x: Tensor, bottom: Tensor, parts: list[Tensor]) -> list[Tensor]:

@@ -7,8 +7,8 @@
 probability that y wins a race with Gumbel noise, so p_y = integral of f_y(t) prod_{k != y} F_k(t) dt, with
 F_k and f_k the distribution function and density of a Gaussian plus tau times a Gumbel variable. The
 integrand is log-concave: find its mode, find where it has dropped by 40 nats, and put tanh-sinh nodes in
-between. `error` estimates the error of each value. Everything is float64 inside. The rest of the library has
-a table and kernels that are a hundred times faster.
+between. `error` estimates the error of each value, before it is rounded to the dtype of `mean`. Everything is
+float64 inside. The rest of the library has a table and kernels that are a hundred times faster.
 
 mean, scale: (rows, classes), scale > 0 or tau > 0. target: (rows,). temperature: a number or a tensor, >= 0.
 """
