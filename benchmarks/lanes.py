@@ -41,9 +41,8 @@ EPOCHS, MILESTONES = 1_000, (160_000, 240_000)
 
 def lane(seed: int, network: str, images: int, batch: int, device: str) -> Iterator[None]:
     """An endless run of cross-entropy."""
-    source = torch.Generator().manual_seed(seed)
-    inputs = torch.randint(0, 256, (images, 3, 32, 32), generator=source, dtype=torch.uint8)
-    data = LabelledData(inputs, torch.randint(0, 10, (images,), generator=source))
+    draw = partial(torch.randint, generator=torch.Generator(device).manual_seed(seed), device=device)
+    data = LabelledData(draw(0, 256, (images, 3, 32, 32), dtype=torch.uint8), draw(0, 10, (images,)))
     method, params = parse("ce")
     stages = method.build(**params)
     backbone = build(network, (3, 32, 32), generator=generator(seed, 0, "backbone"))
