@@ -94,7 +94,9 @@ def test_hard_rows_are_found_and_fallen_back_on():
     reports = []
     expected_softmax_nll(mean.float(), scale.float(), target, temperature=tau.float(), report=reports.append)
     assert "thorough" in reports[0].reason
-    assert reports[0].reached
+    # Half of these rows have log p below -50, where float32 leaves more than the tolerance: that is said too.
+    truth, _ = solve(*(x.float().double().cpu() for x in (mean, scale, tau)), target.cpu(), 1e-8)
+    assert bool((reports[0].error.cpu() <= 2e-5 + 4e-7 * (14 + truth.log_p.abs())).all())
 
 
 def test_points_ties_and_ignored_rows():

@@ -27,7 +27,6 @@ _POINTS, _ROUNDS = tl.constexpr(_quick.POINTS), tl.constexpr(_quick.ROUNDS)
 _RELATIVE = tl.constexpr(1e-8)
 _ROWS = tl.constexpr(8)  # that a program of the later launches goes through
 # Nodes of a chunk, chunks of the first and of the last try, and warps: for all rows, then for those that miss.
-KEPT = 0  # as many classes can be kept in registers between two uses
 LAUNCHES = (64, 1, 1, 1), (64, 2, 8, 1), (512, 16, 16, 4)
 
 
@@ -49,7 +48,7 @@ def _stretch(table_ptr, keep, mean, inverse, base, offset, classes):
 @triton.jit
 def _row(
     mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, places_ptr,
-    row, rows, classes, tau_stride, chunks, CHUNK: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr,
+    row, rows, classes, tau_stride, chunks, CHUNK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One row with so many chunks of nodes: normalised log p, and how far the probabilities may be off."""
     gumbel = tl.load(tau_ptr + row * tau_stride).to(tl.float32) * ROOT_C
@@ -62,7 +61,7 @@ def _row(
     half = tl.zeros([WIDE], tl.float32)
     for i in range(chunks):
         t = nodes_of(low, step, i, CHUNK)
-        top, all_nodes, even = log_sums(table_ptr, columns, tail, classes, t, tl.log(step), CHUNK, WIDE, KEPT)
+        top, all_nodes, even = log_sums(table_ptr, columns, tail, classes, t, tl.log(step), CHUNK, WIDE)
         higher = tl.maximum(peak, top)
         before, now = tl.exp(peak - higher), tl.exp(top - higher)
         every = every * before + all_nodes * now
@@ -88,7 +87,7 @@ def _row(
 def forward_kernel(
     mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, places_ptr,
     rows, classes, tau_stride, tol, first, last,
-    CHUNK: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr, AGAIN: tl.constexpr,
+    CHUNK: tl.constexpr, WIDE: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """All rows, one per program; AGAIN: those above the tolerance, with four times the nodes until they are not."""
     if AGAIN:
@@ -104,13 +103,13 @@ def forward_kernel(
             while (error > tol) & (chunks <= last):
                 error = _row(
                     mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, places_ptr,
-                    row, rows, classes, tau_stride, chunks, CHUNK, WIDE, KEPT,
+                    row, rows, classes, tau_stride, chunks, CHUNK, WIDE,
                 )  # fmt: skip
                 chunks *= 4
     else:
         _row(
             mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, places_ptr,
-            tl.program_id(0), rows, classes, tau_stride, first, CHUNK, WIDE, KEPT,
+            tl.program_id(0), rows, classes, tau_stride, first, CHUNK, WIDE,
         )  # fmt: skip
 
 
@@ -119,10 +118,6 @@ _run_forward, _run_backward = Launcher(forward_kernel), Launcher(backward_kernel
 
 def _wide(classes: int) -> int:
     return 32 if classes <= 32 else int(triton.next_power_of_2(classes))
-
-
-def _kept(classes: int) -> int:
-    return classes if classes <= KEPT else 0
 
 
 def forward(
@@ -148,7 +143,7 @@ def forward(
             rows if turn == 0 else triton.cdiv(rows, _ROWS.value),
             (mean, scale, temperature),
             (*tables(mean.device), log_p, error, places, rows, classes, stride, tol, first, last),
-            (chunk, _wide(classes), _kept(classes) if turn == 0 else 0, turn > 0),
+            (chunk, _wide(classes), turn > 0),
             warps,
         )
     return log_p, error, places
@@ -180,7 +175,7 @@ def backward(
                 stride,
                 1 if heat else 0,
             ),
-            (chunk, _wide(classes), _kept(classes) if chunk == SMALL else 0, chunk != SMALL, _ROWS.value),
+            (chunk, _wide(classes), chunk != SMALL, _ROWS.value),
             warps,
         )
     return d_mean, d_scale, d_tau

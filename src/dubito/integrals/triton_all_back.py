@@ -49,7 +49,7 @@ def _share(grad, log_p, j, log_rate, total):
 
 @triton.jit
 def _part(
-    table_ptr, column, tail, grad, log_p, classes, t, log_step, WIDE: tl.constexpr, KEPT: tl.constexpr
+    table_ptr, column, tail, grad, log_p, classes, t, log_step, WIDE: tl.constexpr
 ):  # fmt: skip
     """A chunk's part of the gradients in mean and scale, one class per lane, and of the temperature's, (nodes,)."""
     log_inverse, slope, edge, line, turns, cos, sin = tail
@@ -59,45 +59,20 @@ def _part(
     to_mean = tl.zeros([WIDE], tl.float32)
     to_scale = tl.zeros([WIDE], tl.float32)
     heat = tl.zeros(t.shape, tl.float32)
-    if KEPT > 0:
-        mean, inverse, base, offset = column
-        kept = ()
-        ratios = ()
-        total = tl.zeros(t.shape, tl.float32) + log_step
-        for k in tl.static_range(KEPT):
-            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, index + k)
-            kept = kept + (log_rate,)
-            ratios = ratios + (_ratio(tail, cot, index + k, x, straight, m_v, m_x),)
-            total -= tl.exp(m)
-        weighted = tl.zeros(t.shape, tl.float32)
-        rates = tl.zeros(t.shape, tl.float32)
-        for k in tl.static_range(KEPT):
-            weighted += _share(grad, log_p, index + k, kept[k], total)
-            rates += tl.exp(tl.minimum(kept[k], 80.0))
-        for k in tl.static_range(KEPT):
-            j = index + k
-            x = (t - pick(mean, j)) * pick(inverse, j)
-            rate = tl.exp(tl.minimum(kept[k], 80.0))
-            in_x = rate * weighted - _share(grad, log_p, j, kept[k], total) * rates
+    total = total_of(table_ptr, column, classes, t, log_step)
+    weighted, rates = _sums(table_ptr, column, tail, grad, log_p, classes, t, total)
+    for start in range(0, classes, TURNS):
+        for turn in tl.static_range(TURNS):
+            j = index + (start + turn)
+            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
+            ratio = _ratio(tail, cot, j, x, straight, m_v, m_x)
+            rate = tl.exp(tl.minimum(log_rate, 80.0))
+            in_x = rate * weighted - _share(grad, log_p, j, log_rate, total) * rates
             c, s = pick(cos, j), pick(sin, j)
-            to_mean = tl.where(lane == k, tl.sum(in_x), to_mean)
-            to_scale = tl.where(lane == k, tl.sum(in_x * (c * x + s * ratios[k])), to_scale)
-            heat += in_x * (c * ratios[k] - s * x)
-    else:
-        total = total_of(table_ptr, column, classes, t, log_step)
-        weighted, rates = _sums(table_ptr, column, tail, grad, log_p, classes, t, total)
-        for start in range(0, classes, TURNS):
-            for turn in tl.static_range(TURNS):
-                j = index + (start + turn)
-                x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
-                ratio = _ratio(tail, cot, j, x, straight, m_v, m_x)
-                rate = tl.exp(tl.minimum(log_rate, 80.0))
-                in_x = rate * weighted - _share(grad, log_p, j, log_rate, total) * rates
-                c, s = pick(cos, j), pick(sin, j)
-                mine = lane == start + turn
-                to_mean = tl.where(mine, tl.sum(in_x), to_mean)
-                to_scale = tl.where(mine, tl.sum(in_x * (c * x + s * ratio)), to_scale)
-                heat += in_x * (c * ratio - s * x)
+            mine = lane == start + turn
+            to_mean = tl.where(mine, tl.sum(in_x), to_mean)
+            to_scale = tl.where(mine, tl.sum(in_x * (c * x + s * ratio)), to_scale)
+            heat += in_x * (c * ratio - s * x)
     return to_mean, to_scale, tl.sum(heat)
 
 
@@ -105,7 +80,6 @@ def _part(
 def _row(
     mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
     d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK: tl.constexpr, WIDE: tl.constexpr,
-    KEPT: tl.constexpr,
 ):  # fmt: skip
     gumbel = tl.load(tau_ptr + row * tau_stride).to(tl.float32) * ROOT_C
     at, keep, column, tail = prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, WIDE)
@@ -123,7 +97,7 @@ def _row(
         log_p = tl.maximum(log_p + norm, -1e30)
         for i in range(chunks):
             t = nodes_of(low, step, i, CHUNK)
-            a, y, more = _part(table_ptr, column, tail, grad, log_p, classes, t, tl.log(step), WIDE, KEPT)
+            a, y, more = _part(table_ptr, column, tail, grad, log_p, classes, t, tl.log(step), WIDE)
             to_mean -= a
             to_scale -= y
             heat += more
@@ -136,7 +110,7 @@ def _row(
 def backward_kernel(
     mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
     d_scale_ptr, d_tau_ptr, rows, classes, tau_stride, heated,
-    CHUNK: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr,
+    CHUNK: tl.constexpr, WIDE: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """All rows, one per program, but those of many nodes; MANY: only these, some rows per program."""
     if MANY:
@@ -150,12 +124,12 @@ def backward_kernel(
             if tl.load(places_ptr + 3 * rows + row) > CHUNK:
                 _row(
                     mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
-                    d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK, WIDE, KEPT,
+                    d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK, WIDE,
                 )  # fmt: skip
     else:
         row = tl.program_id(0)
         if tl.load(places_ptr + 3 * rows + row) <= 512.0:
             _row(
                 mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
-                d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK, WIDE, KEPT,
+                d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK, WIDE,
             )  # fmt: skip

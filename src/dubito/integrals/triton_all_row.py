@@ -76,40 +76,22 @@ def _sum(terms, even):
 
 
 @triton.jit
-def log_sums(
-    table_ptr, column, tail, classes, t, log_step, CHUNK: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr
-):
-    """For each class, one per lane, over a chunk: the largest log-term, and sums over all and over even nodes.
-
-    KEPT: the number of classes, if their rates are to be kept in registers; 0 if they are to be found twice.
-    """
+def log_sums(table_ptr, column, tail, classes, t, log_step, CHUNK: tl.constexpr, WIDE: tl.constexpr):
+    """For each class, one per lane, over a chunk: the largest log-term, and sums over all and over even nodes."""
     index = tl.zeros(t.shape, tl.int32)
     lane = tl.arange(0, WIDE)
     even = tl.arange(0, CHUNK) % 2 == 0
     peak = tl.full([WIDE], -1e30, tl.float32)
     every = tl.zeros([WIDE], tl.float32)
     half = tl.zeros([WIDE], tl.float32)
-    if KEPT > 0:
-        kept = ()
-        total = tl.zeros(t.shape, tl.float32) + log_step
-        for k in tl.static_range(KEPT):
-            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, index + k)
-            kept = kept + (log_rate,)
-            total -= tl.exp(m)
-        for k in tl.static_range(KEPT):
-            top, full, some = _sum(kept[k] + total, even)
-            peak = tl.where(lane == k, top, peak)
-            every = tl.where(lane == k, full, every)
-            half = tl.where(lane == k, some, half)
-    else:
-        total = total_of(table_ptr, column, classes, t, log_step)
-        for start in range(0, classes, TURNS):
-            for turn in tl.static_range(TURNS):
-                j = index + (start + turn)
-                x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
-                top, full, some = _sum(log_rate + total, even)
-                mine = lane == start + turn
-                peak = tl.where(mine, top, peak)
-                every = tl.where(mine, full, every)
-                half = tl.where(mine, some, half)
+    total = total_of(table_ptr, column, classes, t, log_step)
+    for start in range(0, classes, TURNS):
+        for turn in tl.static_range(TURNS):
+            j = index + (start + turn)
+            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
+            top, full, some = _sum(log_rate + total, even)
+            mine = lane == start + turn
+            peak = tl.where(mine, top, peak)
+            every = tl.where(mine, full, every)
+            half = tl.where(mine, some, half)
     return peak, every, half
