@@ -199,6 +199,8 @@ def _told(runs: list[dict[str, Any]]) -> list[str]:
         if "lanes" in one:
             told[-1] += (
                 f" At most {100 * missed:.2g} % of the integrals of a run were left above the tolerance."
+                if missed
+                else " No integral of a step was left above the tolerance."
             )
     return [" ".join(told)]
 
