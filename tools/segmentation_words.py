@@ -14,8 +14,8 @@ COMPARED = (
 WHAT = "dashed: the homoscedastic model"
 CAUTION = """
 Each statement rests on a 95 % interval of its own, so that one in twenty would be told apart by chance, and the
-runs are short. The paper's gain at τ = 0.05, about one point of mIoU, comes from a large network that was pre-trained on
-private data.
+runs are short. The paper's gain at τ = 0.05, about one point of mIoU, comes from a large network that was
+pre-trained on private data.
 """
 
 
