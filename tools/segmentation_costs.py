@@ -8,9 +8,8 @@ from segmentation_lines import lines
 
 FASTER, STEP, MEMORY = 20.0, 1.3, 4.0  # link against 1,000 samples, step against the homoscedastic one, GB
 SINCE = """
-The GPU was shared with another measurement while these times were taken. Since then as many as twelve such images
-go through head, link and loss at once (before: three, and the forward pass of all was computed twice), which the
-steps at 512 x 512 are to gain from; that has not been measured on a GPU.
+The links were measured with the present kernels, other work running on the host's processor; steps and memory with
+those before, which took more than twice as long. The steps are to gain from that, which has not been measured.
 """
 NETWORKS = {"compact": "compact network", "deeplab": "DeepLabv3+"}
 

@@ -127,13 +127,16 @@ def _conditions(cpu: Sequence[Line], gpu: Sequence[Line]) -> Iterator[str]:
             yield f"There the quadrature is {min(ratios):.1f} to {max(ratios):.1f} times as fast as 1,000 samples."
     if not gpu:
         return
-    yield f"GPU: {gpu[0]['hardware']}, torch {gpu[0]['torch']}, {gpu[0]['date']}, inputs ready, between CUDA events; other jobs ran on the same GPU."
-    if gpu[0].get("launches", 2) < 3:
-        yield (
-            "**The quadrature kernel has changed since.** In these lines one row or another still missed the tolerance after two "
-            "launches and went to the thorough rule in PyTorch: that is most of the time of the large batches. A third launch takes "
-            "such rows now; it agrees with the reference in Triton's interpreter and compiles for this GPU, but has not been timed."
-        )
+    first = gpu[0]
+    yield (
+        f"GPU: {first['hardware']}, torch {first['torch']}, {first['date']}, inputs ready, between CUDA events; load "
+        f"{first['load']} on the {first['cores']} cores of its host at the start: `{first['command']}`."
+    )
+    yield (
+        "A call launches its kernels in some tenths of a millisecond, and up to some tens of thousands of rows that is most of "
+        "its time: it grows with the load of the host. The quadrature waits for the device once, to learn whether any row is "
+        "left for the thorough rule."
+    )
 
 
 def _growth(cpu: Sequence[Line], gpu: Sequence[Line]) -> Iterator[str]:
