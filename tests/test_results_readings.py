@@ -86,3 +86,18 @@ def test_what_few_seeds_can_tell(tool):
     least = (4.302653 + 1.060660) * 0.01 / 3**0.5
     told = f"- CIFAR-10, `noisy_test_log_likelihood`: 3 seeds tell {least:.3f}; the paper's are 0.053."
     assert lines == [told]
+
+
+def test_one_more_seed_than_asked_for_belongs_to_its_cell(tool):
+    from dubito.papers import item
+
+    configs = item("tanno2019.figure3").make("small", None, None)
+    first = next(c for c in configs if c.seed == 0)
+    found = [Result(dataclasses.replace(first, seed=s), {"test_accuracy": 0.9}) for s in range(3)]
+    (section,) = tool("results_cells").sections("tanno2019", found)
+    assert section.changes == ()
+    assert [e.ours.seeds for e in section.table.entries if e.ours] == [3]
+    text = "\n".join(tool("results_paper")._reduced(section))
+    assert "Seeds: 3, for 2, per cell" in text
+    assert "size 'small'; " in text
+    assert "epochs" in text

@@ -78,6 +78,9 @@ def sections(paper: str, results: Sequence[Result]) -> list[Section]:
         for size in sizes:
             for data in datasets:
                 ids = [i for i in wanted_ids(paper, item.id, size, data) if i in left]
+                cells = _seedless(paper, item.id, size, data)
+                more = [i for i, r in left.items() if i not in ids and _without_seed(r.config) in cells]
+                ids += sorted(more, key=lambda i: left[i].config.seed)
                 configs, runs = wanted(paper, item.id, size, data), [left[i] for i in ids]
                 # A figure of which only runs of a table exist is not worth a section of empty rows.
                 known = shown.issuperset(ids) and (data is not None or 2 * len(ids) < len(configs))
@@ -106,6 +109,16 @@ def wanted_ids(paper: str, item: str, size: str, data: str | None) -> dict[str, 
     return dict.fromkeys(run_id(c) for c in wanted(paper, item, size, data))
 
 
+def _without_seed(config: Config) -> Config:
+    return replace(config, seed=0)
+
+
+@cache
+def _seedless(paper: str, item: str, size: str, data: str | None) -> frozenset[Config]:
+    """The cells of an item: a run with one more seed than was asked for belongs to its cell."""
+    return frozenset(map(_without_seed, wanted(paper, item, size, data)))
+
+
 @cache
 def _searched(paper: str, item: str, size: str) -> frozenset[str]:
     search = items(paper)[item].search
@@ -120,7 +133,8 @@ def _changed(paper: str, item: Item, runs: dict[str, Result]) -> list[Section]:
         configs = wanted(paper, item.id, size)
         if run.config.data not in {c.data for c in configs}:
             data, configs = run.config.data, wanted(paper, item.id, size, run.config.data)
-        if id_ in wanted_ids(paper, item.id, size, data) or id_ in _searched(paper, item.id, size):
+        at_home = _without_seed(run.config) in _seedless(paper, item.id, size, data)
+        if at_home or id_ in _searched(paper, item.id, size):
             continue
         groups.setdefault((data, _changes(run.config, configs, item)), []).append(run)
     made = []
@@ -143,6 +157,13 @@ def _changes(config: Config, configs: Sequence[Config], item: Item) -> tuple[str
     moved = [k for k in ours if ours[k] != theirs[k] and k not in _NO_REDUCTION]
     moved += ["params"] if config.params != same[0].params else []
     return tuple(f"{k} {_short(ours[k])} for {_short(theirs[k])}" for k in moved)
+
+
+def reductions(section: Section) -> tuple[str, ...]:
+    """In which fields the runs of a smaller size differ from those of the paper at the same place."""
+    configs = wanted(section.paper, section.item.id, "paper", section.data)
+    found = [_changes(r.config, configs, section.item) for r in section.runs]
+    return tuple(dict.fromkeys(c for changes in found for c in changes if not c.startswith("size ")))
 
 
 def _short(value: Any) -> str:

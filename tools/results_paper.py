@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from results_cells import Section, interval_text
+from results_cells import Section, interval_text, reductions
 from results_open import open_cells, signed
 from results_parts import failing_parts
 from results_power import tellable
@@ -131,10 +131,12 @@ def _reduced(section: Section) -> Iterator[str]:
     empty = [row for row in table.rows if not any(place[0] == row for place in filled)]
     yield f"- {len(section.runs)} of {section.wanted} runs, {hours:.2f} GPU hours."
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    yield f"- Seeds: {count} of {section.seeds} per cell; {len(filled)} of {len(cells)} cells have results."
+    asked = f"{count} of {section.seeds}" if seeds[-1] <= section.seeds else f"{count}, for {section.seeds},"
+    yield f"- Seeds: {asked} per cell; {len(filled)} of {len(cells)} cells have results."
     if empty:
         yield f"- No results yet: {', '.join(row_words(section.item, row) for row in empty)}."
-    changes = [*([f"size {table.size!r}"] if table.size != "paper" else []), *section.changes]
+    smaller = [f"size {table.size!r}", *reductions(section)] if table.size != "paper" else []
+    changes = [*smaller, *section.changes]
     if section.earlier:
         yield f"- Read differently where the paper is silent, here and now: {'; '.join(changes)}."
     elif changes:
@@ -151,13 +153,18 @@ def _overview(section: Section) -> Iterator[str]:
     table = section.table
     for metric in dict.fromkeys(metric for _, metric in table.columns):
         columns = [c for c, m in table.columns if m == metric]
-        if not any(e.ours for e in table.entries if e.metric == metric):
+        filled = [e for e in table.entries if e.metric == metric and e.ours]
+        if not filled:
             continue
-        yield from ("", f"`{metric.ours}`:", "")
+        rows, spread = table.rows, not section.item.printed
+        if spread:  # without the paper's numbers empty places say nothing
+            rows = [r for r in rows if any(e.row == r for e in filled)]
+            columns = [c for c in columns if any(e.column == c for e in filled)]
+        unit = " in per cent" if spread and metric.factor == 100.0 else ""
+        yield from ("", f"`{metric.ours}`{unit}:", "")
         yield "| | " + " | ".join(column_words(section.item, c) for c in columns) + " |"
         yield "|---|" + "---:|" * len(columns)
-        for row in table.rows:
-            spread = not section.item.printed
+        for row in rows:
             cells = [_glance(table.at(row, column, metric), spread) for column in columns]
             yield f"| {row_words(section.item, row)} | " + " | ".join(cells) + " |"
 
