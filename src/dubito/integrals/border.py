@@ -111,6 +111,8 @@ def _as_factors(mean: Tensor, factors: Tensor | None) -> Tensor | None:
             expected=f"(..., {mean.shape[-1]}, R) over the leading shape {tuple(mean.shape[:-1])}",
             got=tuple(factors.shape),
         )
+    if factors.shape[-1] == 0:
+        return None
     return factors.to(mean.dtype).expand(*shape, *factors.shape[-2:])
 
 

@@ -142,7 +142,7 @@ def expected_softmax_nll(
         if method != "qmc" or fits(mean.shape[-1]):
             return mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
     exact = method in ("auto", "quadrature")
-    if ordinary and last and exact and plain_mean.plain(mean, scale, target, temperature):
+    if ordinary and last and exact and plain_mean.plain(mean, scale, target, temperature, ignore_index):
         return plain_mean.mean_loss(mean, scale, target, temperature, tol)  # type: ignore[arg-type]
     fused = ordinary and ready(mean)
     latent = as_latent(mean, scale, factors, temperature, dim, keep_half=fused)

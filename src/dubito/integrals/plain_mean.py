@@ -16,7 +16,9 @@ from torch import Tensor
 from .quadrature import default_tolerance, solve
 
 
-def plain(mean: Tensor, scale: Tensor | float, target: Tensor, temperature: float | Tensor) -> bool:
+def plain(
+    mean: Tensor, scale: Tensor | float, target: Tensor, temperature: float | Tensor, ignore_index: int
+) -> bool:
     """Whether `mean_loss` may take these as they are."""
     return (
         isinstance(scale, Tensor)
@@ -30,6 +32,7 @@ def plain(mean: Tensor, scale: Tensor | float, target: Tensor, temperature: floa
         and mean.shape == scale.shape
         and target.shape == mean.shape[:1]
         and mean.numel() > 0
+        and not 0 <= ignore_index < mean.shape[-1]
         and not any(torch._C._functorch.is_batchedtensor(x) for x in (mean, scale, target))
         and _within(mean, -math.inf, math.inf)
         and _within(scale, -1e-45, math.inf)

@@ -26,6 +26,7 @@ _MOST_ELEMENTS = (
 _POINT = 1e-5  # a class without any spread gets this share of the narrowest width in its row
 _LEVELS = (32, 64, 128, 256)  # nodes per piece of the thorough rule
 _SHOULDER = 2.0
+_LOOSEST = 1e-2  # no range is narrower than this tolerance needs
 _UNDERFLOW = 1e-30
 _TABLE = 3e-9  # relative error of the table, found by comparison with full precision
 
@@ -161,7 +162,7 @@ def _quick(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol
         return rapid(mean, scale, temperature, target, tol)
     nodes = quick_nodes(mean.dtype)
     size = max(1, _elements(mean) // (mean.shape[-1] * nodes))
-    drop = min(38.0, (1 if mean.dtype == torch.float32 else 4) - math.log(tol))
+    drop = min(38.0, (1 if mean.dtype == torch.float32 else 4) - math.log(min(tol, _LOOSEST)))
     parts = []
     for inputs in zip(*(x.split(size) for x in (mean, scale, temperature, target))):
         rows = make_rows(*inputs)

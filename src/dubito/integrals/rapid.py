@@ -35,6 +35,7 @@ _CHANGE, _POWER, _EARLIER = 3e-3, 1.75, 4  # as in `likelihood`
 _NOTHING, _SHARE = 1e-8, 1e-4
 _ROUNDING = 3.5e-6  # of log p: what the table and float32 leave
 _BEYOND = 40.0  # what lies beyond an end, in terms at the end, with room for the gradients
+_LOOSEST = 1e-2  # no range is narrower than this tolerance needs
 _WIDER = 1.25  # for a second look: an end may have been too near
 _NARROW = 0.5  # of the distance of nodes: a class narrower than that is a step that nodes may miss by chance
 _DEPTH = 120.0  # of the sum of log F: below it a term may lie outside the table
@@ -54,7 +55,7 @@ _T = TypeVar("_T", Answer, Stretch)
 
 def rapid(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
     """Value, error and gradients of all rows; those that miss `tol` or have not settled need another rule."""
-    inputs, drop = (mean, scale, temperature, target), min(38.0, 4 - math.log(tol))
+    inputs, drop = (mean, scale, temperature, target), min(38.0, 4 - math.log(min(tol, _LOOSEST)))
     parts, stretches = [], []
     for part in _split(inputs, NODES):
         rows = columns(*part)
