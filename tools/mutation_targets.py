@@ -102,11 +102,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "integrals.quick": _in("integrals", "quick", "all_classes", "routes_to_kernels"),
     "integrals.grid": _in("integrals", "likelihood", "integrals_border"),
     "integrals.rapid": _in("integrals", "likelihood", "integrals_border"),
-    "integrals.rows": _in("integrals", "likelihood", "quick", "all_classes"),
+    "integrals.rows": _in("integrals", "places_of_nodes", "likelihood", "quick", "all_classes"),
     "integrals.sampling": _in(
         "integrals", "noise_and_panels", "sampled", "integrals_border", "routes_to_kernels"
     ),
-    "integrals.scan": _in("integrals", "likelihood"),
+    "integrals.scan": _in("integrals", "places_of_nodes", "likelihood"),
     "integrals.search": _in("integrals", "places_of_nodes", "two_classes_exactly", "likelihood"),
     "integrals.table": _in("integrals", "gumbel_normal", "likelihood", "quick"),
     "integrals.temperature": _in("integrals", "sampled_borders", "learned_temperature"),

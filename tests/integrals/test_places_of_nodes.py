@@ -14,7 +14,8 @@ import torch
 from dubito.integrals.fixed import NODES, _ends, _mode, _tanh_sinh
 from dubito.integrals.likelihood import _error, laplace_nodes, tanh_sinh_nodes
 from dubito.integrals.quadrature import default_tolerance, quick_nodes, spread_points
-from dubito.integrals.rows import make_rows, rough_log_integrand
+from dubito.integrals.rows import make_rows, rough_log_integrand, rough_value_and_slope
+from dubito.integrals.scan import scan_support
 from dubito.integrals.search import Side, Support, find_mode, find_support, narrow
 
 F64 = torch.float64
@@ -67,6 +68,43 @@ def test_mode_and_ends(kind, tau, classes):
             slope = (f([end + step])[0] - f([end - step])[0]) / (2 * step)
             assert float(support.slope[i, k]) == pytest.approx(slope, rel=0.1)
             assert 1.7 < top - float(f([mode + sign * float(shoulder[i, k])])[0]) < 3.0
+
+
+@pytest.mark.parametrize(("kind", "tau", "classes"), FAMILIES)
+def test_scan_finds_the_same(kind, tau, classes):
+    """One look at many places: the mode to a third of a nat, ends that lose what they say, at least nearly all."""
+    rows, functions = truth(kind, tau, classes)
+    support = scan_support(rows, 20.0)
+    for i, f in enumerate(functions):
+        mode = float(support.mode[i])
+        top = float(f([mode])[0])
+        reach = support.reach[i].tolist()
+        assert float(f(np.linspace(mode - reach[0], mode + reach[1], 41)).max()) - top < 0.3
+        for k, sign in enumerate((-1, 1)):
+            lost = top - float(f([mode + sign * reach[k]])[0])
+            assert 18.0 < lost < 30.0
+            assert float(support.root[i, k]) ** 2 == pytest.approx(lost, abs=1.0)
+
+
+@pytest.mark.parametrize(("kind", "tau", "classes"), FAMILIES)
+def test_rough_integrand_and_its_derivatives(kind, tau, classes):
+    """Value to a twentieth of a nat, slope and bend to a few per cent, wherever nodes are looked for."""
+    rows, functions = truth(kind, tau, classes)
+    support, _ = find_support(rows, 12.0)
+    t = support.mode + torch.linspace(-0.9, 0.9, 7, dtype=F64) * support.reach.amin(-1, keepdim=True)
+    value, first, second = rough_log_integrand(rows, t)
+    for found in (rough_log_integrand(rows, t, branchless=True), (*rough_value_and_slope(rows, t), second)):
+        for a, b in zip(found, (value, first, second)):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+    for i, f in enumerate(functions):
+        h = 0.01 * float(support.reach[i].min())
+        low, middle, high = (f(t[i].numpy() + d) for d in (-h, 0.0, h))
+        bend = (low - 2 * middle + high) / h**2
+        np.testing.assert_allclose(value[i].numpy(), middle, atol=0.05)
+        np.testing.assert_allclose(
+            first[i].numpy(), (high - low) / (2 * h), rtol=0.03, atol=0.03 * np.abs(bend).max() ** 0.5
+        )
+        np.testing.assert_allclose(second[i].numpy(), bend, rtol=0.1, atol=0.1 * np.abs(bend).max())
 
 
 @pytest.mark.parametrize(("kind", "tau", "classes"), FAMILIES)
