@@ -135,6 +135,17 @@ def test_it_stops_when_a_label_gains_less_than_the_tolerance(crowd: CrowdLabels,
     torch.testing.assert_close(fit.right, torch.sigmoid(score))
 
 
+def test_every_value_of_the_trace_is_that_of_a_shorter_run(crowd: CrowdLabels) -> None:
+    long = glad(crowd, dtype=torch.float64, iterations=4, tolerance=0.0, gold=None).trace
+    for steps in (1, 2, 3):
+        assert (
+            glad(crowd, dtype=torch.float64, iterations=steps, tolerance=0.0, gold=None).trace[-1]
+            == long[steps]
+        )
+    one = torch.ones(4, dtype=torch.float64), torch.ones(12, dtype=torch.float64)
+    assert long[0] == pytest.approx(float(objective(crowd, *one)), abs=1e-10)
+
+
 def test_two_values_are_enough_to_stop(crowd: CrowdLabels) -> None:
     fit = glad(crowd, dtype=torch.float64, iterations=500, tolerance=1e6, gold=None)
     assert (len(fit.trace), fit.converged) == (2, True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dubito.crowd import CrowdLabels, aggregate
 from dubito.crowd._hierarchical import Cells, Hierarchical, diagonal, sway
+from dubito.crowd._rules import rasch
 
 K, R = 3, 4
 MODEL = Hierarchical(strength=4.0)
@@ -151,6 +152,9 @@ def test_a_count_of_next_to_nothing_is_none(problem: tuple[Cells, dict[str, Tens
     counts = dense[layout.key_annotator, :, layout.key_label]
     assert (counts == 0).any()
     plain = Hierarchical(4.0).fit(layout, counts, None, burning=False)
+    easiness, ability, pattern, _ = rasch(layout, counts, None, 1.0)  # abilities are standard normal
+    for name, wanted in (("easiness", easiness), ("ability", ability), ("pattern", pattern)):
+        torch.testing.assert_close(plain.hyper[name], wanted)
     hardly = Hierarchical(4.0).fit(layout, counts.masked_fill(counts == 0, 1e-13), None, burning=False)
     torch.testing.assert_close(plain.mean, hardly.mean, rtol=0, atol=0)
     assert plain.penalty == hardly.penalty
