@@ -71,9 +71,9 @@ class Place:
 
 
 def places(results: Iterable[Result]) -> list[Place]:
-    """Group and rank; places with a single method say nothing and are left out."""
+    """Group and rank; places with a single method say nothing and are left out, and an oracle is no choice."""
     groups: dict[Config, dict[tuple[str, str], list[Result]]] = {}
-    for result in results:
+    for result in (r for r in results if r.config.method != "oracle"):
         variant = (method_label(result.config), parameters(result.config.params))
         groups.setdefault(_key(result.config), {}).setdefault(variant, []).append(result)
     made = []
