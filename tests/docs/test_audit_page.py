@@ -6,11 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+from scipy.stats import t
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_page_says_what_the_lines_say():
-    command = [sys.executable, str(ROOT / "tools" / "audit_page.py"), "--check"]
+@pytest.mark.parametrize("tool", ["audit_page.py", "auto_page.py"])
+def test_page_says_what_the_lines_say(tool):
+    command = [sys.executable, str(ROOT / "tools" / tool), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -27,3 +32,31 @@ def test_no_cell_is_far_below_cleanlab(monkeypatch):
     for peer in ("self_confidence", "issues by confident_learning", "pipeline"):
         assert found[peer]["worst"] > -0.01
         assert found[peer]["interval"][0] > 0
+
+
+def test_checked_labels_help_where_noise_hides(monkeypatch):
+    """Under input-dependent noise p_wrong is far off; a hundred checks bring it back, and do no harm elsewhere."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from audit_simulated import read, summary
+
+    found = summary(read())
+    assert found["input"]["before"] > 2 * found["input"]["spot 100"]
+    for kind in found.values():
+        assert kind["spot 100"] < kind["before"] + 0.01
+        assert kind["top 100"] < kind["before"] + 0.02
+
+
+def test_the_automatic_choice_beats_cross_entropy_on_noise_and_keeps_up_without(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    from auto_page import cells
+
+    better = 0
+    for case, lines in cells().items():
+        d = np.array([line["difference"] for line in lines])
+        error = d.std(ddof=1) / len(d) ** 0.5 * t.ppf(0.975, len(d) - 1)
+        if "clean" in case:
+            assert d.mean() + error >= 0, case
+        else:
+            assert d.mean() > 0, case
+            better += d.mean() - error > 0
+    assert better >= 6
