@@ -158,3 +158,4 @@ def test_a_count_of_next_to_nothing_is_none(problem: tuple[Cells, dict[str, Tens
     hardly = Hierarchical(4.0).fit(layout, counts.masked_fill(counts == 0, 1e-13), None, burning=False)
     torch.testing.assert_close(plain.mean, hardly.mean, rtol=0, atol=0)
     assert plain.penalty == hardly.penalty
+    assert Hierarchical(4.0).burn_in == 0  # its prior follows at every step

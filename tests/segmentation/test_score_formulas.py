@@ -108,6 +108,12 @@ def test_pixels_of_each_bin():
     np.testing.assert_allclose(confidence / 2**20, [0, 0.5, 2.0, 1.76], atol=1e-5)
 
 
+def test_the_lowest_bin_holds_those_who_know_nothing():
+    scores = SegmentationScores(4, bins=4)
+    scores.add(torch.full((1, 3, 4), 0.25, dtype=torch.float64).log(), torch.tensor([[0, 1, 2]]))
+    assert scores.sums("bin")[0].tolist() == [3, 0, 0, 0]
+
+
 def test_one_pixel_can_be_scored():
     scores = SegmentationScores(3)
     truth = torch.tensor([[2, -100], [-100, -100]])
