@@ -55,18 +55,22 @@ class Launcher:
         warps: int,
     ) -> None:
         """Run it over `given` (tensors of a caller), the other arguments and the constants."""
+        index = given[0].device.index
+        if index is not None and index != torch.cuda.current_device():  # another GPU than the current one
+            with torch.cuda.device(index):
+                return self(programs, given, rest, constants, warps)
         places = 0
         for x in given:
             places |= x.data_ptr()
         if places & 15:  # compiled for pointers that are multiples of 16
             self.kernel[(programs,)](*given, *rest, *constants, num_warps=warps)
             return
-        key = (given[0].device.index, given[0].dtype, given[1].dtype, constants, warps)
+        key = (index, tuple(x.dtype for x in given), constants, warps)
         handle = self.handles.get(key)
         if handle is None:
             self.handles[key] = self.kernel[(programs,)](*given, *rest, *constants, num_warps=warps)
         elif _DIRECT:
-            stream = torch._C._cuda_getCurrentRawStream(key[0])
+            stream = torch._C._cuda_getCurrentRawStream(index)
             meta = handle.packed_metadata
             handle.run(
                 programs, 1, 1, stream, handle.function, meta, None, None, None, *given, *rest, *constants

@@ -53,9 +53,7 @@ def _nll_kernel(
     rows, classes, samples, tau_stride, ignore,
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
-    """Up to 32 classes they lie along registers, one row per thread: sums over classes need no communication.
-
-    With weights w_s proportional to p_sy, d log p_y / d u_k is the average of w_s (1{k = y} - p_sk) / tau. The
+    """With weights w_s proportional to p_sy, d log p_y / d u_k is the average of w_s (1{k = y} - p_sk) / tau. The
     first part of it concerns the target alone and is added at the end.
     """
     row, k, keep, at, mean, scale, tau, inverse = _load(

@@ -21,7 +21,7 @@ from torch import Tensor
 from . import table as _table
 from .triton_launch import Launcher
 from .triton_range import TURNS, WIDE, support
-from .triton_table import ROOT_C, X_MAX, columns, look_up, pick, place_angle, tables
+from .triton_table import ROOT_C, columns, look_up, pick, place_angle, tables, target_slope
 
 _FAR = tl.constexpr(_table.FAR)
 _ROUNDING = tl.constexpr(2.5e-7)  # of 14 + |log p|: what table and float32 leave
@@ -32,20 +32,6 @@ _CHANGE, _NOTHING, _SHARE = tl.constexpr(3e-3), tl.constexpr(1e-7), tl.constexpr
 # Halving the step tells the error only where every class is smooth on the scale of a step: in widths of the class.
 _COARSE, _REACH = tl.constexpr(1.6), tl.constexpr(5.0)
 _ROWS = tl.constexpr(8)  # rows that a program of the second and third launch goes through
-
-
-@triton.jit
-def _target(table_ptr, scale, gumbel, width, x, base, offset, turn):
-    """At x (nodes,): the target's log-slope, its M where the table gives it, and (dM/d alpha) / (dM/dx)."""
-    m, m_x, m_v = look_up(table_ptr, x, base, offset)
-    cos, sin = scale / width, gumbel / width
-    # The Gumbel's tail is exactly exponential far to the right.
-    slope = ROOT_C / sin
-    straight = ((x - 8) * sin > ROOT_C * cos) & ((m < -21.0) | (x > X_MAX))
-    line = slope * slope * cos * cos * 0.5 - 0.5772156649015329 - slope * x + tl.log(slope)
-    log_slope = tl.where(straight, line, m + tl.log(tl.maximum(-m_x, 1e-30)))
-    ratio = tl.where(straight, (slope - x) * cos / sin, m_v * turn / tl.minimum(m_x, -1e-30))
-    return log_slope, tl.where(straight, 0.0, m), ratio
 
 
 @triton.jit
@@ -139,7 +125,7 @@ def _row(
     own_x = t / own_width
 
     # Value: the integrand at all nodes.
-    log_slope, own_m, ratio = _target(
+    log_slope, own_m, ratio = target_slope(
         table_ptr, own_scale, gumbel, own_width, own_x, own_base, own_offset, own_turn
     )
     log_f = tl.zeros([NODES], tl.float32)

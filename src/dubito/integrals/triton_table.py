@@ -178,6 +178,20 @@ def look_up(table_ptr, x, base, v):
     return tl.where(x == x, value, x), (a1 + u * (2 * a2 + u * (3 * a3 + 4 * u * a4))) * _PER_STEP, d_v
 
 
+@triton.jit
+def target_slope(table_ptr, scale, gumbel, width, x, base, offset, turn):
+    """At x (nodes,): the target's log-slope, its M where the table gives it, and (dM/d alpha) / (dM/dx)."""
+    m, m_x, m_v = look_up(table_ptr, x, base, offset)
+    cos, sin = scale / width, gumbel / width
+    # The Gumbel's tail is exactly exponential far to the right.
+    slope = ROOT_C / sin
+    straight = ((x - 8) * sin > ROOT_C * cos) & ((m < -21.0) | (x > X_MAX))
+    line = slope * slope * cos * cos * 0.5 - 0.5772156649015329 - slope * x + tl.log(slope)
+    log_slope = tl.where(straight, line, m + tl.log(tl.maximum(-m_x, 1e-30)))
+    ratio = tl.where(straight, (slope - x) * cos / sin, m_v * turn / tl.minimum(m_x, -1e-30))
+    return log_slope, tl.where(straight, 0.0, m), ratio
+
+
 def _angle_cells() -> tuple[Tensor, Tensor, Tensor]:
     """Centre and half-width of q in each cell, and the angles at the Chebyshev points of each; see `grid`."""
     edges = _table.TURN * torch.expm1(torch.arange(LOWER + 1, dtype=torch.float64) / PER_LOWER)
