@@ -70,7 +70,10 @@ def test_readings_by_their_best_epoch(tool, tmp_path):
     assert list(tool("results_silent").silent_points(path)) == []
     path.write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
     rows = [r for r in tool("results_silent").silent_points(path) if r.startswith(("| a |", "| b |"))]
-    assert rows == ["| b | 0.5000 | -0.500 | 1 | 1 | x |", "| a | 0.4000 | -0.400 | 2 | 2 | cut by time |"]
+    assert rows == [
+        "| b | 0.5000 | -0.500 | 1 | 1 | x |",
+        "| a | 0.4000 | -0.400 | 2 | 2 | cut by time, still rising |",
+    ]
 
 
 def test_what_few_seeds_can_tell(tool):

@@ -40,12 +40,14 @@ def _summary(name: str, seen: list[dict[str, Any]]) -> tuple[str, ...]:
     if not epochs:
         return ()
     best = max(epochs, key=lambda r: r["validation_accuracy"])
-    ends = [r["why"] for r in seen if r["kind"] == "end"]
+    end = next((r["why"] for r in seen if r["kind"] == "end"), "cut by time")
+    if end == "cut by time" and best is epochs[-1]:
+        end += ", still rising"
     return (
         name,
         f"{best['validation_accuracy']:.4f}",
         f"{best['validation_log_likelihood']:.3f}",
         str(best["epoch"]),
         str(len(epochs)),
-        ends[0] if ends else "cut by time",
+        end,
     )

@@ -30,7 +30,8 @@ SAMPLES = (1, 10, 100, 1000)
 SILENT = ("network_options", "init", "batch", "weight_decay", "noisy_validation")
 _COMMON: dict[str, Any] = {
     "network": "cnn9",
-    # Silent: padding of the last block, kind of dropout, eps of the norm; as in the co-teaching network.
+    # Silent: padding of the last block, kind of dropout, eps of the norm; as in the co-teaching network. Padding
+    # may be the better reading (docs/results/collier2020.md): its first runs were cut before they ended.
     "network_options": (("padded", False), ("norm_eps", 1e-5)),
     "init": "glorot",  # silent; the authors' framework starts so
     "optimizer": "adam",
