@@ -30,7 +30,7 @@ from .table import DEEP, lookup
 
 _CHANGE = 2e-3  # of a gradient when the step is halved; what is left then is about its power of 1.5
 _EARLIER = 5
-_NARROW = 0.5  # of the distance of nodes
+_NARROW, _CUT = 0.5, 1e-9  # of the distance of nodes; a share of p
 _NOTHING = 1e-8  # gradients below this, relative to 1 / width, need not settle
 
 
@@ -120,7 +120,7 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, exact: bool) 
     terms = parts[0].sum(1) + log_slope - width.log() + nodes.log_weight
     log_p = torch.logsumexp(terms, -1)
     weight = (terms - log_p.unsqueeze(-1)).exp()
-    error = _error(terms, log_p, pieces, _with_steps(rows, mode + nodes.offset))
+    error = _error(terms, log_p, pieces, _with_steps(rows, mode + nodes.offset, weight))
     if not exact:
         lost = (((m.amax(1) > DEEP) | too_far) & (weight > 1e-9)).any(-1)
         error = torch.where(lost | nodes.spoilt, math.inf, error)
@@ -160,16 +160,16 @@ def _error(terms: Tensor, log_p: Tensor, pieces: int, steps: Tensor | None = Non
     return error.clamp(max=1.0) + rounding
 
 
-def _with_steps(rows: Rows, t: Tensor) -> Tensor:
+def _with_steps(rows: Rows, t: Tensor, weight: Tensor) -> Tensor:
     """Rows (B,) with a class that is narrower than half the distance of the two nodes around its mean.
 
-    Such a class is a step, and whether nodes happen to suit it is chance.
+    Such a class is a step, and whether nodes happen to suit it is chance; unless nothing is left there to cut.
     """
-    t = t.sort(-1).values
+    t, order = t.sort(-1)
     above = torch.searchsorted(t, rows.mean).clamp_(1, t.shape[-1] - 1)
     low, high = t.gather(-1, above - 1), t.gather(-1, above)
-    inside = (rows.mean > low) & (rows.mean < high)
-    return (inside & (rows.width < _NARROW * (high - low))).any(-1)
+    narrow = (rows.mean > low) & (rows.mean < high) & (rows.width < _NARROW * (high - low))
+    return (narrow & (weight.gather(-1, order).gather(-1, above) > _CUT)).any(-1)
 
 
 def _replace_deep(rows: Rows, x: Tensor, bottom: Tensor, parts: list[Tensor]) -> list[Tensor]:
