@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LINES = Path("results/reliability")
 PAGE, MUTATION = Path("docs/reliability.md"), Path("docs/mutation.md")
 RECORDED = Path("src/dubito/verify/recorded.json")
+UNKNOWN = "no test distinguishes it yet"
 BEGIN, END = "<!-- scorecard:begin -->", "<!-- scorecard:end -->"
 
 
@@ -170,7 +171,18 @@ def mutation_page(folder: Path) -> str:
     ]
     if not tried:
         return "\n".join([*rows, "Nothing is recorded yet."]) + "\n"
-    rows += [f"{noticed} of {tried} noticed ({100 * noticed / tried:.1f} %), since {since[:10]}.", ""]
+    known = sum(
+        reason(line["module"], survivor["mutant"], reasons) != UNKNOWN
+        for line in lines
+        for survivor in line["survivors"]
+    )
+    whole = sum(line["mutants"] for line in lines)
+    rows += [
+        f"{noticed} of {tried} noticed ({100 * noticed / tried:.1f} %), since {since[:10]}; there are {whole}.",
+        f"Of the {tried - noticed} survivors {known} have a reason why no promised value changes;",
+        f"{tried - noticed - known} are waiting for a test.",
+        "",
+    ]
     rows += ["| module | mutants | tried | noticed | score | torch |", "|---|---|---|---|---|---|"]
     for line in lines:
         killed = line["killed"] + line["timeouts"]
@@ -193,7 +205,7 @@ def reason(module: str, mutant: str, reasons: list[list[str]]) -> str:
     for where, what, why in reasons:
         if re.search(where, module) and re.search(what, mutant):
             return why
-    return "no test distinguishes it yet"
+    return UNKNOWN
 
 
 def pages(root: Path) -> dict[Path, str]:

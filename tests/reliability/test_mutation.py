@@ -15,10 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tools"))
 
 from mutation_targets import TARGETS  # noqa: E402
-from scorecard import reason  # noqa: E402
+from scorecard import UNKNOWN, reason  # noqa: E402
 
 RECORDS = ROOT / "results" / "reliability"
-UNKNOWN = reason("no module", "no change", [])
 
 
 def unexplained(lines: list[dict[str, Any]]) -> list[tuple[str, str]]:
