@@ -69,7 +69,13 @@ def test_readings_by_their_best_epoch(tool, tmp_path):
     path = tmp_path / "lines.jsonl"
     assert list(tool("results_silent").silent_points(path)) == []
     path.write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
-    rows = [r for r in tool("results_silent").silent_points(path) if r.startswith(("| a |", "| b |"))]
+    scores = {"validation_accuracy": [0.1, 0.6], "validation_log_likelihood": [-3.0, -2.0]}
+    options = (("norm_eps", 1e-5), ("padded", False))
+    old = [dataclasses.replace(r, history=scores) for r in runs(network_options=options, batch=128)]
+    shown = list(tool("results_silent").silent_points(path, old))
+    first = "| the first reading, a run of table 6 | 0.6000 | -2.000 | 2 | 2 | ended by early stopping |"
+    assert shown.count(first) == 1
+    rows = [r for r in shown if r.startswith(("| a |", "| b |"))]
     assert rows == [
         "| b | 0.5000 | -0.500 | 1 | 1 | x |",
         "| a | 0.4000 | -0.400 | 2 | 2 | cut by time, still rising |",

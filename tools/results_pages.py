@@ -60,7 +60,8 @@ def everything(root: Path) -> dict[Path, str]:
         made[DOCS / "precision.md"] = precision_page(
             read(root / "results/precision"), results["englesson2023"]
         )
-    silent = list(silent_points(root / "results/benchmarks/silent_points.jsonl"))
+    lines = root / "results/benchmarks/silent_points.jsonl"
+    silent = list(silent_points(lines, results.get("collier2020", ())))
     page = DOCS / "collier2020.md"
     if silent and page in made:
         made[page] += "\n" + "\n".join(silent) + "\n"
