@@ -119,13 +119,15 @@ def section(folder: Path) -> str:
             f"Python {head['versions']['python']}, torch {head['versions']['torch']}, "
             f"{head['machine']}"
         )
-    for head, lines in sessions(folder / "lowest"):
-        counts = [sum(line[word] for line in lines) for word in ("passed", "failed")]
+    if lowest := records(folder / "lowest"):
+        passed, failed = (sum(line[word] for line in lowest) for word in ("passed", "failed"))
+        torches = ", ".join(sorted({str(line["torch"]) for line in lowest}))
+        since = min(str(line["date"]) for line in lowest)[:10]
         rows += [
             "",
-            f"Lowest supported versions: {counts[0]:,} of {sum(counts):,} tests of the scorecard pass with torch",
+            f"Lowest supported versions: {passed:,} of {passed + failed:,} tests of the scorecard pass with torch",
         ]
-        rows[-1] += f" {head['versions']['torch']} ({head['date'][:10]}, {len(lines)} test functions)."
+        rows[-1] += f" {torches} ({since}, {len(lowest)} test functions)."
     if tried:
         rows += ["", f"Mutation score on the mathematical modules: {noticed} of {tried} mutants noticed"]
         rows[-1] += f" ({100 * noticed / tried:.1f} %), module by module in [mutation.md](mutation.md)."
