@@ -7,6 +7,7 @@ python tools/audit_page.py --check    fail if the page is not what the lines say
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,11 +67,17 @@ def table(cells: list[dict[str, Any]]) -> str:
         )
     out += ["", *_gains(summary(cells))]
     versions = cells[0]["versions"]
+    theirs = {
+        m["versions"]["cleanlab"] for m in map(json.loads, LINES.read_text(encoding="utf-8").splitlines())
+    }
+    present = sum("checked" in m for m in cells)
     days = sorted({m["date"][:10] for m in cells})
     out += [
         "",
-        f"{len(cells)} runs, cleanlab {versions['cleanlab']}, scikit-learn {versions['scikit-learn']}, "
-        f"{' to '.join(dict.fromkeys([days[0], days[-1]]))}; made by `python tools/audit_page.py`.",
+        f"{len(cells)} runs, cleanlab {', '.join(sorted(theirs - {'missing'}))}, scikit-learn "
+        f"{versions['scikit-learn']}, {' to '.join(dict.fromkeys([days[0], days[-1]]))}; made by "
+        f"`python tools/audit_page.py`. {present} runs are of the present audit, with a hundred labels checked as "
+        "well; the others are of the one before, whose weights for weak models were narrower.",
     ]
     return "\n".join(out)
 
@@ -132,28 +139,30 @@ def draw(cells: list[dict[str, Any]]) -> None:
     """Share of wrong labels against p_wrong, one curve for each kind of data, without and with checked labels."""
     from style import GREY, panels, save
 
-    human = tuple(k for k in GROUPS if k.startswith("cifar10n"))
+    human: dict[str, dict[str, str]] = {
+        f"patch features, {name}": {"data": "cifar10n", "model": "patches", "noise": name}
+        for name in ("aggre", "random1", "worst")
+    }
+    human["pixels, linear, aggre"] = {"data": "cifar10n", "model": "logistic", "noise": "aggre"}
     figure, places = panels(3, 2.9, 3.5)
-    for place, title, keys, checked in (
-        (places[0], "simulated noise", ("digits", "mnist"), False),
+    for place, title, groups, checked in (
+        (places[0], "simulated noise", {"digits": {"data": "digits"}, "MNIST": {"data": "mnist"}}, False),
         (places[1], "human errors, CIFAR-10N", human, False),
         (places[2], "the same, 100 labels checked", human, True),
     ):
         place.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
-        for key in keys:
-            said, true = _curve(cells, key, checked)
+        for name, facts in groups.items():
+            said, true = _curve([m for m in cells if facts.items() <= m.items()], checked)
             if len(said):
-                place.plot(said, true, "o-", markersize=4, label=GROUPS[key].removeprefix("CIFAR-10N, "))
+                place.plot(said, true, "o-", markersize=4, label=name)
         place.set(title=title, xlabel="p_wrong", ylabel="share wrong", xlim=(0, 1), ylim=(0, 1))
         place.legend(fontsize=7)
     save(figure, "audit")
 
 
-def _curve(cells: list[dict[str, Any]], key: str, checked: bool) -> tuple[Any, Any]:
-    """Mean p_wrong and share of wrong labels in ten bins, over all runs of a group."""
-    from audit_summary import _group
-
-    some = [m["checked"]["spot 100"] if checked else m for m in cells if _group(m) == key and "checked" in m]
+def _curve(cells: list[dict[str, Any]], checked: bool) -> tuple[Any, Any]:
+    """Mean p_wrong and share of wrong labels in ten bins, over some runs of the present audit."""
+    some = [m["checked"]["spot 100"] if checked else m for m in cells if "checked" in m]
     bins = np.array([b for m in some for b in m["bins"]]).reshape(-1, 3)
     where = np.minimum((10 * bins[:, 1]).astype(int), 9)
     size = np.bincount(where, bins[:, 0], 10)
