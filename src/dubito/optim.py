@@ -224,6 +224,8 @@ def cosine(step: int, steps: int, *, warmup: int = 0) -> float:
 def polynomial(step: int, steps: int, *, power: float = 0.9) -> float:
     """(1 - step / steps) ** power, the usual schedule of segmentation."""
     _check_steps(step, steps)
+    if not power >= 0:
+        raise DubitoError("a rate cannot grow without bound", where="power", expected="0 or more", got=power)
     return float((1 - min(1.0, step / steps)) ** power)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from dubito import DubitoError, backbones, heads, integrals, links, losses
+from dubito import DubitoError, backbones, heads, integrals, links, losses, optim
 from dubito.data import LabelledData, augment, from_torch
 from dubito.model import Model
 from dubito.procedures import CrossFittedEM, DoctorHeads
@@ -50,6 +50,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "one fold": (lambda: CrossFittedEM(model(), folds=1), "folds"),
     "a negative number of annotators": (lambda: DoctorHeads(4, 3, num_annotators=-1), "too small"),
     "more classes than counts": (lambda: SegmentationScores(10**12), "there must be a class"),
+    "a rate that grows without bound": (lambda: optim.polynomial(3, 3, power=-1.0), "power"),
     "no widths": (lambda: backbones.CNN4(filters=()), "four"),
     "blocks without end": (lambda: backbones.EncoderDecoder(3, blocks=10**12), "no such decoder"),
 }
