@@ -31,10 +31,16 @@ class Predictions(NamedTuple):
         return self.log_p.argmax(-1)
 
 
+def _size(model: Model, given: int | None) -> int:
+    if given is not None and given < 1:
+        raise DubitoError("a batch holds an example at least", where="batch_size", got=given)
+    return model.evaluation_batch if given is None else given
+
+
 @torch.no_grad()
 def predict(model: Model, data: LabelledData, *, batch_size: int | None = None) -> Predictions:
     """log p(true class | x) of every example, in order, in evaluation mode; the model's mode is put back."""
-    size = batch_size or model.evaluation_batch
+    size = _size(model, batch_size)
     with _judging(model):
         parts = [at_least_float32(model(batch.x)) for batch in Batches(data).all(size)]
     return Predictions(torch.cat(parts) if parts else torch.zeros(0, model.num_classes))
@@ -51,7 +57,7 @@ def evaluate(
     summed one by one and added exactly, so that memory does not grow with the data and several processes (each
     takes every so-manyth batch) find what one would.
     """
-    batches, batch_size = Batches(data), batch_size or model.evaluation_batch
+    batches, batch_size = Batches(data), _size(model, batch_size)
     parts = -(-len(data) // batch_size)
     table = torch.zeros(parts, 6, dtype=torch.float64, device=data.device)
     with _judging(model):

@@ -12,6 +12,7 @@ from torch import nn
 
 from dubito import DubitoError, backbones, heads, integrals, links, losses, optim
 from dubito.data import LabelledData, augment, from_torch
+from dubito.evaluate import evaluate, predict
 from dubito.model import Model
 from dubito.procedures import CrossFittedEM, DoctorHeads
 from dubito.segmentation.scores import SegmentationScores
@@ -51,6 +52,11 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "a negative number of annotators": (lambda: DoctorHeads(4, 3, num_annotators=-1), "too small"),
     "more classes than counts": (lambda: SegmentationScores(10**12), "there must be a class"),
     "a rate that grows without bound": (lambda: optim.polynomial(3, 3, power=-1.0), "power"),
+    "batches of nothing": (
+        lambda: evaluate(model(), LabelledData(torch.zeros(2, 4), Y), batch_size=0),
+        "batch",
+    ),
+    "batches of less": (lambda: predict(model(), LabelledData(torch.zeros(2, 4), Y), batch_size=-1), "batch"),
     "no widths": (lambda: backbones.CNN4(filters=()), "four"),
     "blocks without end": (lambda: backbones.EncoderDecoder(3, blocks=10**12), "no such decoder"),
 }
