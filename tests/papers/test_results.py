@@ -141,3 +141,10 @@ def test_runs_under_way_are_not_read(tmp_path):
     under_way.mkdir(parents=True)
     (under_way / "metrics.jsonl").write_text("not even JSON\n")
     assert [r.id for r in read(tmp_path)] == [result().id]
+
+
+def test_lines_of_a_benchmark_are_not_results(tmp_path):
+    """They lie in the same folder, and some hold a config of their own."""
+    text = '{"benchmark": "readings", "config": {"data": "cifar10"}, "best": 0.5}'
+    (tmp_path / "lines.jsonl").write_text(text + "\n", encoding="utf-8")
+    assert read(tmp_path) == []

@@ -210,6 +210,8 @@ def _each(paths: Iterable[Path]) -> Iterator[Result]:
             elif row.strip():
                 where = f"{path}:{number}"
                 content = parse_json(row, where)
+                if isinstance(content, dict) and "benchmark" in content:
+                    continue  # of a benchmark, which may hold a config of its own
                 if not isinstance(content, dict) or "config" in content or "metrics" in content:
                     yield Result.from_json(content, where)
 
