@@ -1,5 +1,7 @@
 """The part of the page on the expected softmax that concerns low-rank noise; used by `softmax_page`."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import math
