@@ -73,7 +73,9 @@ class EncoderDecoder(nn.Module):
         strides = [2 ** (i + 1) for i in range(len(widths))]
         if stride not in strides or not 1 <= blocks <= MOST_BLOCKS:
             raise DubitoError(
-                "no such decoder", expected=f"a stride of {strides}, 1 to {MOST_BLOCKS} blocks", got=(stride, blocks)
+                "no such decoder",
+                expected=f"a stride of {strides}, 1 to {MOST_BLOCKS} blocks",
+                got=(stride, blocks),
             )
         if norm not in NORMS:
             raise DubitoError("unknown norm", expected=" or ".join(NORMS), got=repr(norm))
