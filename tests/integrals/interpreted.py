@@ -1,0 +1,25 @@
+"""Programs whose Triton kernels run in Triton's interpreter, on a CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(program: str) -> None:
+    """Run a program in a process of its own, with the package and this folder to import from; it must end well."""
+    here = Path(__file__).resolve().parent
+    path = os.pathsep.join(
+        [str(here), str(here.parents[1] / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
+    )
+    if "only 0-dimensional arrays can be converted" in done.stderr:
+        pytest.skip("this Triton's interpreter does not work with this NumPy")
+    assert done.returncode == 0, done.stderr
