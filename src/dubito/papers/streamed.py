@@ -49,47 +49,35 @@ def run(
         known: results of earlier runs, which are skipped; forward correction takes its matrix from cross-entropy.
         report: gets each result as its run ends. The seconds of a result are its share of the time that passed.
     """
+    end = time.monotonic() + seconds
     with settings(at_once):
-        return _run(configs, Path(folder), root, device, at_once, time.monotonic() + seconds, known, report)
-
-
-def _run(
-    configs: Sequence[Config],
-    folder: Path,
-    root: str | None,
-    device: str,
-    at_once: int,
-    end: float,
-    known: Sequence[Result],
-    report: Callable[[list[Result]], None],
-) -> list[Result]:
-    have = {r.id for r in known}
-    first = {place(r.config): r for r in known if r.config.method == "ce"}
-    waiting = [c for c in configs if run_id(c) not in have]
-    active: list[tuple[LaneRun, Iterator[None]]] = []
-    everything: list[Result] = []
-    last = time.monotonic()
-    while active or (waiting and time.monotonic() < end):
-        while waiting and len(active) < at_once and time.monotonic() < end:
-            config = _next(waiting, first, bool(active))
-            if config is None:
-                break
-            waiting.remove(config)
-            lane = LaneRun(config, folder, root=root, device=device, first=first)
-            active.append((lane, lane.steps(lambda: time.monotonic() > end)))
-        ended = [pair for pair in active if next(pair[1], _OVER) is _OVER]
-        now = time.monotonic()
-        for lane, _ in active:
-            lane.notes["seconds"] += (now - last) / len(active)
-        last = now
-        for pair in ended:
-            active.remove(pair)
-            if pair[0].done:
-                result = pair[0].result()
-                first |= {place(result.config): result} if result.config.method == "ce" else {}
-                report([result])
-                everything.append(result)
-    return everything
+        have = {r.id for r in known}
+        first = {place(r.config): r for r in known if r.config.method == "ce"}
+        waiting = [c for c in configs if run_id(c) not in have]
+        active: list[tuple[LaneRun, Iterator[None]]] = []
+        everything: list[Result] = []
+        last = time.monotonic()
+        while active or (waiting and time.monotonic() < end):
+            while waiting and len(active) < at_once and time.monotonic() < end:
+                config = _next(waiting, first, bool(active))
+                if config is None:
+                    break
+                waiting.remove(config)
+                lane = LaneRun(config, Path(folder), root=root, device=device, first=first)
+                active.append((lane, lane.steps(lambda: time.monotonic() > end)))
+            ended = [pair for pair in active if next(pair[1], _OVER) is _OVER]
+            now = time.monotonic()
+            for lane, _ in active:
+                lane.notes["seconds"] += (now - last) / len(active)
+            last = now
+            for pair in ended:
+                active.remove(pair)
+                if pair[0].done:
+                    result = pair[0].result()
+                    first |= {place(result.config): result} if result.config.method == "ce" else {}
+                    report([result])
+                    everything.append(result)
+        return everything
 
 
 _OVER: Any = object()
