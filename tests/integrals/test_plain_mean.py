@@ -100,3 +100,71 @@ def test_a_loose_tolerance_and_no_factors_at_all():
             assert float(found.detach()) == pytest.approx(wanted, abs=1e-2)
     found = expected_softmax_nll(mean, scale, target, temperature=0.5, factors=torch.zeros(40, 6, 0))
     assert float(found.detach()) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_what_is_plain():
+    """One condition at a time: each alone sends a call the general way, and what just meets them all does not."""
+    mean, scale, target = torch.zeros(3, 4), torch.ones(3, 4), torch.tensor([0, 3, 1])
+
+    def plain(mean=mean, scale=scale, target=target, temperature=0.5, ignore_index=-100):
+        return plain_mean.plain(mean, scale, target, temperature, ignore_index)
+
+    def with_one(x, value):
+        changed = x.clone()
+        changed[1, ..., 2:3] = value
+        return changed
+
+    assert plain()
+    assert plain(scale=with_one(scale, 0.0))
+    assert all(plain(ignore_index=i) for i in (-1, 4))
+    assert plain(mean[:1, :1], scale[:1, :1], target[:1])
+    assert not any(plain(ignore_index=i) for i in (0, 3))
+    assert not any(plain(temperature=t) for t in (0.0, math.inf, math.nan, 1, torch.tensor(0.5)))
+    assert not any(plain(mean=with_one(mean, bad)) for bad in (math.inf, -math.inf, math.nan))
+    assert not any(plain(scale=with_one(scale, bad)) for bad in (math.inf, -1e-44, math.nan))
+    assert not any(plain(target=torch.tensor([0, y, 1])) for y in (-1, 4))
+    for others in (
+        {"scale": 1.0},
+        {"mean": mean.double()},
+        {"scale": scale.double()},
+        {"mean": mean.half(), "scale": scale.half()},
+        {"mean": mean.to("meta")},
+        {"target": target.int()},
+        {"mean": mean[0], "scale": scale[0], "target": target[0]},
+        {"mean": mean[None], "scale": scale[None], "target": target[None]},
+        {"scale": scale[:, :1]},
+        {"target": target[:2]},
+        {"target": target[:, None]},
+        {"mean": mean[:0], "scale": scale[:0], "target": target[:0]},
+    ):
+        assert not plain(**others)
+    seen = []
+    torch.vmap(lambda m: seen.append(plain(mean=m)) or m)(mean.expand(2, 3, 4))
+    assert seen == [False]
+
+
+def test_the_mean_is_that_of_its_rows():
+    """Value and gradients of the mean against those of every row alone, at the tolerance that is asked for."""
+    mean, scale, target = (x.detach() for x in make(rows=5))
+    for tol in (None, 1e-2):
+        given = [x.clone().requires_grad_() for x in (mean, scale)]
+        loss = plain_mean.mean_loss(*given, target, 0.5, tol)
+        answers = [
+            plain_mean.solve(m[None], s[None], torch.full((1, 1), 0.5), y[None], tol or 2e-5)[0]
+            for m, s, y in zip(mean, scale, target)
+        ]
+        assert float(loss.detach()) == pytest.approx(-sum(float(a.log_p) for a in answers) / 5, abs=1e-6)
+        found = torch.autograd.grad(3 * loss, given)
+        for part, name in zip(found, ("d_mean", "d_scale")):
+            rows = torch.cat([getattr(a, name) for a in answers])
+            torch.testing.assert_close(part, -3 / 5 * rows, rtol=1e-4, atol=1e-6)
+
+
+def test_the_tolerance_is_handed_on(monkeypatch):
+    asked = []
+    original = plain_mean.solve
+    monkeypatch.setattr(plain_mean, "solve", lambda *a: asked.append(a[4]) or original(*a))
+    mean, scale, target = make(rows=2)
+    for tol in (None, 3e-3):
+        plain_mean.mean_loss(mean, scale, target, 0.5, tol)
+    assert asked == [2e-5, 3e-3]

@@ -61,12 +61,11 @@ class _Mean(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        factor = grad / -len(ctx.saved_tensors[0])
-        found = [d * factor if wanted else None for d, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad)]
+        saved = d_mean, _ = ctx.saved_tensors
+        factor = grad / -len(d_mean)
+        found = [d * factor if wanted else None for d, wanted in zip(saved, ctx.needs_input_grad)]
         if not math.isfinite(float(factor)):  # infinity makes NaN of a zero
-            found = [
-                None if g is None else torch.where(d == 0, 0.0, g) for d, g in zip(ctx.saved_tensors, found)
-            ]
+            found = [None if g is None else torch.where(d == 0, 0.0, g) for d, g in zip(saved, found)]
         return *found, None, None, None
 
 
