@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from dubito import fast, optim
+from dubito import checkpoint, fast, optim
 from dubito._batches import Order
 from dubito._random import generator
 from dubito._replay import stream_batches
@@ -74,6 +74,27 @@ def test_a_lane_that_is_left_and_taken_up_again(tmp_path):
     assert [part.epoch for part in parts] == [1, 2, 3]
     for key, value in whole.model.state_dict().items():
         assert torch.equal(parts[-1].model.state_dict()[key], value), key
+
+
+def test_a_lane_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path):
+    method, params = parse("ce")
+    stages = method.build(**params)
+    options = {"epochs": 5, "batch_size": 16, "optimizer": partial(optim.sgd, lr=0.02)}
+
+    def lane():
+        return Lane(model_of(stages), stages, data(), seed=3, device="cpu", augment=partial(augment, pad=1))
+
+    whole = lane()
+    fast.together([whole.steps(**options)])
+    killed = lane().steps(folder=tmp_path, save_every=2, **options)
+    for _ in range(11):  # of 13 steps: within the fifth epoch
+        next(killed)
+    assert checkpoint.steps(tmp_path) == [2, 4]
+    again = lane()
+    left = sum(1 for _ in again.steps(folder=tmp_path, save_every=2, **options))
+    assert left == 3
+    for key, value in whole.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[key], value), key
 
 
 @pytest.mark.parametrize(("n", "size", "epochs"), [(40, 16, 3), (32, 8, 2), (7, 5, 4)])

@@ -105,6 +105,7 @@ class Lane:
         folder: str | Path | None = None,
         leave: Callable[[], bool] = lambda: False,
         steps: int | None = None,
+        save_every: int = 0,
     ) -> Iterator[None]:
         """Train, one step per item of the iterator; `visit(e)` is called after each `every`-th epoch.
 
@@ -112,6 +113,7 @@ class Lane:
             steps: the length of the run where it ends within the last epoch.
             folder: where a checkpoint is looked for at the start.
             leave: asked at the end of each epoch; if it says so, a checkpoint is written and the iterator ends.
+            save_every: epochs between further checkpoints, for a process that is killed; 0 for none.
         """
         total, count = steps or -(-len(self.data) * epochs // batch_size), len(self.data)
         with self.context():
@@ -140,8 +142,12 @@ class Lane:
             if visit is not None and (number % every == 0 or number == epochs):
                 with self.context():
                     visit(number)
-            if folder is not None and number < epochs and leave():
+            if folder is None or number == epochs:
+                continue
+            over = leave()
+            if over or (save_every and number % save_every == 0):
                 self._save(folder, opt)
+            if over:
                 return
 
     def _save(self, folder: str | Path, opt: torch.optim.Optimizer) -> None:

@@ -19,6 +19,7 @@ from .runner import invertible
 from .stacked import estimated_matrix, read_matrix
 
 EVERY = 10
+SAVE_EVERY = 20  # epochs
 
 
 class LaneRun:
@@ -74,6 +75,7 @@ class LaneRun:
             folder=None if picks else self.folder,
             leave=leave,
             steps=total,
+            save_every=SAVE_EVERY,
         )
         for _ in training:
             if self.stopped or (picks and leave()):
