@@ -5,8 +5,9 @@ A test belongs to the checks that its docstring names ("Scorecard 4, 5: ..."). I
     def test_extremes(scorecard):
         scorecard(4, cases=2160, non_finite=0)
 
-The file begins with one record about the session (date, commit, source, versions, machine, command), then holds one
-record per test function: how many of its cases passed, failed and were skipped, and every figure it measured.
+The file begins with one record about the session (date, commit, source, a digest of every part of the package,
+versions, machine, command), then holds one record per test function: how many of its cases passed, failed and were
+skipped, every figure it measured, and a digest of the test's own code.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from dubito.verify.covered import digest, digests
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMED = re.compile(r"Scorecards? ((?:\d+(?:, | and )?)+)")
@@ -85,7 +88,7 @@ class Recorder:
             "seconds": 0.0,
             "figures": {},
         }
-        line = self.tests.setdefault(name, empty)
+        line = self.tests.setdefault(name, {**empty, "code": code(ROOT / name.split("::")[0])})
         line["failed" if broken else report.outcome] += 1
         line["seconds"] = round(line["seconds"] + report.duration, 2)
         for kind, value in report.user_properties:
@@ -115,6 +118,7 @@ def session(since: float) -> dict[str, Any]:
         "command": " ".join([_program(), *map(_portable, sys.argv[1:])]),
         "commit": commit(),
         "source": source(),
+        "parts": digests(ROOT / "src" / "dubito"),
         "versions": {"python": platform.python_version(), **installed()},
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
@@ -161,3 +165,22 @@ def source() -> str:
     for path in sorted((ROOT / "src").rglob("*.py")):
         whole.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()[:16]
+
+
+def helpers(test: Path) -> list[Path]:
+    """Files beside a test that are no tests, and that it or one of them names."""
+    beside = {p.stem: p for p in sorted(test.parent.glob("*.py")) if not p.name.startswith("test_")}
+    ours = {name: p for name, p in beside.items() if p.parent.name != "tests"}
+    found: dict[str, Path] = {}
+    waiting = [test]
+    while waiting:
+        text = waiting.pop().read_text(encoding="utf-8")
+        new = [name for name in ours if name not in found and re.search(rf"\b{name}\b", text)]
+        found |= {name: ours[name] for name in new}
+        waiting += [ours[name] for name in new]
+    return [found[name] for name in sorted(found)]
+
+
+def code(test: Path, root: Path = ROOT) -> str:
+    """A digest of a test file and its helpers."""
+    return digest([test, *helpers(test)], root)

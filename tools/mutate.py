@@ -143,6 +143,7 @@ class Run:
 
     def write(self) -> None:
         """One line for the session and one per module."""
+        from dubito.verify.covered import digest
         from scorecard_recorder import session
 
         self.head = self.head or session(self.since)
@@ -159,6 +160,7 @@ class Run:
             lines.append(
                 {
                     "module": module,
+                    "code": digest([worker.module_path(module)], ROOT),
                     "mutants": len(self.made[module]),
                     "tried": len(words),
                     "killed": words.count(worker.KILLED),

@@ -6,7 +6,9 @@
     python tools/scorecard.py            write the pages
     python tools/scorecard.py --check    only say what is not up to date
 
-No number on these pages is typed by hand. Of several records of one test the latest session counts.
+No number on these pages is typed by hand. Of several records of one test the latest session counts; a record of a
+test that is gone does not. Beside each figure stands which parts of the package that its tests reach were changed
+since (covered_parts.py), seen from the source that the pages were written with.
 """
 
 from __future__ import annotations
@@ -18,13 +20,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dubito.verify.scorecard import CARD, Verdict, judge
+from dubito.verify.scorecard import CARD, Verdict, judge, some
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from covered_parts import Marks  # noqa: E402
+
+from scorecard_recorder import source  # noqa: E402
+
 LINES = Path("results/reliability")
 PAGE, MUTATION = Path("docs/reliability.md"), Path("docs/mutation.md")
 RECORDED = Path("src/dubito/verify/recorded.json")
 UNKNOWN = "no test distinguishes it yet"
+SINCE = "Changed since: "
 BEGIN, END = "<!-- scorecard:begin -->", "<!-- scorecard:end -->"
 
 
@@ -37,8 +46,8 @@ def sessions(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]
     yield from sorted(found, key=lambda pair: str(pair[0]["date"]))
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
-    """The latest record of every test, with the date and torch version of its session.
+def records(folder: Path, marks: Marks) -> list[dict[str, Any]]:
+    """The latest record of every test, with the date and torch version of its session and what changed since.
 
     Sessions that chose cases by name (``-k``) are parts of one whole: the latest of each part counts.
     """
@@ -46,8 +55,14 @@ def records(folder: Path) -> list[dict[str, Any]]:
     for head, lines in sessions(folder):
         part = str(head["command"]).partition(" -k ")[2]
         for line in lines:
-            if "test" in line and line["passed"] + line["failed"]:
-                found[line["test"], part] = {**line, "date": head["date"], "torch": head["versions"]["torch"]}
+            if "test" in line and line["passed"] + line["failed"] and marks.exists(line):
+                told = {"covers": marks.covers(line), "changed": marks.changed(head, line)}
+                found[line["test"], part] = {
+                    **line,
+                    **told,
+                    "date": head["date"],
+                    "torch": head["versions"]["torch"],
+                }
     return [found[key] for key in sorted(found)]
 
 
@@ -68,14 +83,14 @@ def score(lines: Iterable[dict[str, Any]]) -> tuple[int, int]:
     return sum(a for a, _ in pairs), sum(b for _, b in pairs)
 
 
-def card(folder: Path) -> list[Verdict]:
+def card(folder: Path, marks: Marks) -> list[Verdict]:
     """A verdict for each of the checks."""
-    lines = records(folder)
+    lines = records(folder, marks)
     return [judge(entry, lines) for entry in CARD]
 
 
-def recorded(folder: Path) -> str:
-    """What the package ships: one object per check, and one for the mutation score."""
+def recorded(found: list[Verdict], marks: Marks) -> str:
+    """What the package ships: the digests of its parts, and one object per check."""
     rows: list[dict[str, Any]] = [
         {
             "number": v.entry.number,
@@ -86,30 +101,36 @@ def recorded(folder: Path) -> str:
             "date": v.date,
             "torch": v.torch,
             "nightly": v.entry.nightly,
+            "covers": list(v.covers),
+            "changed": list(v.changed),
         }
-        for v in card(folder)
+        for v in found
     ]
-    return "[\n" + ",\n".join(" " + json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"
+    checks = ",\n".join(" " + json.dumps(row, ensure_ascii=False) for row in rows)
+    return f'{{"parts": {json.dumps(marks.now)},\n"checks": [\n{checks}\n]}}\n'
 
 
-def section(folder: Path) -> str:
+def section(folder: Path, found: list[Verdict], marks: Marks) -> str:
     """The part of docs/reliability.md between its marks."""
-    found = card(folder)
-    good = sum(v.passed for v in found)
+    good, older = sum(v.passed for v in found), sum(bool(v.changed) for v in found)
     noticed, tried = score(mutation(folder)[0])
     rows = [
         f"{good} of {len(found)} checks meet their target in the recorded runs (results/reliability). N: in the",
         "nightly set. Written by `python tools/scorecard.py`.",
         "",
-        "| # | check | target | recorded figure | met | date | torch |",
-        "|---|---|---|---|---|---|---|",
+        f"{SINCE}the code that {older} of the {len(found)} checks reach; the last column says which parts of the"
+        f" package, or that the tests themselves were. Seen from source {source()}; `dubito verify` says it of the"
+        " files at hand.",
+        "",
+        "| # | check | target | recorded figure | met | date | torch | changed since |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for v in found:
         night = " (N)" if v.entry.nightly else ""
         met = "yes" if v.passed else "**no**"
         rows.append(
             f"| {v.entry.number} | {v.entry.title}{night} | {v.entry.target} | {v.figure} | {met} "
-            f"| {v.date or '-'} | {v.torch or '-'} |"
+            f"| {v.date or '-'} | {v.torch or '-'} | {some(v.changed) or '-'} |"
         )
     rows += ["", "Sessions:", ""]
     for head, _ in sessions(folder):
@@ -119,7 +140,7 @@ def section(folder: Path) -> str:
             f"Python {head['versions']['python']}, torch {head['versions']['torch']}, "
             f"{head['machine']}"
         )
-    if lowest := records(folder / "lowest"):
+    if lowest := records(folder / "lowest", marks):
         passed, failed = (sum(line[word] for line in lowest) for word in ("passed", "failed"))
         torches = ", ".join(sorted({str(line["torch"]) for line in lowest}))
         since = min(str(line["date"]) for line in lowest)[:10]
@@ -128,27 +149,36 @@ def section(folder: Path) -> str:
             f"Lowest supported versions: {passed:,} of {passed + failed:,} tests of the scorecard pass with torch",
         ]
         rows[-1] += f" {torches} ({since}, {len(lowest)} test functions)."
+        rows += since_then({part for line in lowest for part in line["changed"]})
     if tried:
         rows += ["", f"Mutation score on the mathematical modules: {noticed} of {tried} mutants noticed"]
         rows[-1] += f" ({100 * noticed / tried:.1f} %), module by module in [mutation.md](mutation.md)."
-    if said := coverage(folder):
-        rows += ["", said]
+        rows += since_then(marks.mutated(mutation(folder)[0]))
+    rows += coverage(folder, marks)
     return "\n".join(rows)
 
 
-def coverage(folder: Path) -> str:
-    """A sentence about the branches of the mathematical modules that the tests take; empty if not recorded."""
-    said = ""
+def since_then(names: Iterable[str]) -> list[str]:
+    """A line that names what was changed after a record was made, if anything was."""
+    listed = sorted(names)
+    return ["", f"{SINCE}{some(listed)}."] if listed else []
+
+
+def coverage(folder: Path, marks: Marks) -> list[str]:
+    """A sentence about the branches of the mathematical modules that the tests take; nothing if not recorded."""
+    said: list[str] = []
     for head, lines in sessions(folder):
         mine = [line for line in lines if "covered" in line]
         if mine:
             counts = [sum(line[word] for line in mine) for word in ("statements", "branches")]
             left = [sum(len(line[f"missing_{w}"]) for line in mine) for w in ("statements", "branches")]
-            said = (
+            said = [
+                "",
                 f"Coverage of the {len(mine)} mathematical modules: {counts[0] - left[0]:,} of {counts[0]:,} "
                 f"statements and {counts[1] - left[1]:,} of {counts[1]:,} branches ({head['date'][:10]}, "
-                f"torch {head['versions']['torch']}, {head['file']})."
-            )
+                f"torch {head['versions']['torch']}, {head['file']}).",
+                *since_then(marks.modules(head, mine)),
+            ]
     return said
 
 
@@ -215,14 +245,29 @@ def pages(root: Path) -> dict[Path, str]:
     text = (root / PAGE).read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    made = f"{before}{BEGIN}\n\n{section(root / LINES)}\n\n{END}{after}"
-    return {PAGE: made, MUTATION: mutation_page(root / LINES), RECORDED: recorded(root / LINES)}
+    marks = Marks(root)
+    found = card(root / LINES, marks)
+    made = f"{before}{BEGIN}\n\n{section(root / LINES, found, marks)}\n\n{END}{after}"
+    return {PAGE: made, MUTATION: mutation_page(root / LINES), RECORDED: recorded(found, marks)}
+
+
+def unmarked(text: str) -> str:
+    """A page without what it says of later changes: those come with every commit, the figures with the lines."""
+    if text.startswith("{"):
+        checks = json.loads(text)["checks"]
+        return json.dumps(
+            [{k: v for k, v in row.items() if k not in ("covers", "changed")} for row in checks]
+        )
+    kept = [line for line in text.splitlines() if not line.startswith(SINCE)]
+    return re.sub(r"\n{2,}", "\n\n", re.sub(r"(?m)^(\| \d+ \|.*)\|[^|]*\|$", r"\1", "\n".join(kept)))
 
 
 def stale(root: Path) -> list[str]:
-    """The files that are not what the recorded lines give."""
-    made = pages(root)
-    return [str(p) for p, text in made.items() if not (root / p).is_file() or (root / p).read_text() != text]
+    """The files whose figures are not what the recorded lines give."""
+    made = {root / p: text for p, text in pages(root).items()}
+    return [
+        p.name for p, text in made.items() if not p.is_file() or unmarked(p.read_text()) != unmarked(text)
+    ]
 
 
 def main() -> None:
