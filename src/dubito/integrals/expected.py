@@ -12,8 +12,9 @@ from ..errors import DubitoError, nearest
 from .all_classes import all_classes
 from .border import Latent, as_latent
 from .fixed import NODES, fixed_log_likelihood
+from .fused import QmcAllClasses, fits
 from .fused_mean import on_device, simple
-from .noise import check_kind, fresh_seed
+from .noise import bank_of, check_kind, fresh_seed
 from .report import Report
 from .sampling import by_mc, by_qmc, check_sampling, standard_error
 
@@ -84,8 +85,18 @@ def expected_log_softmax(
         and (method == "quadrature" or (method == "auto" and tol < _LOOSE))
     )
     last = report is None and not floor > 0 and dim in (-1, mean.dim() - 1)
-    if ordinary and last and simple(mean, scale, temperature):
-        return _on_device(mean, scale, temperature, tol)  # type: ignore[arg-type]
+    draws = factors is None and method == "qmc"
+    if (
+        last
+        and (ordinary or draws)
+        and simple(mean, scale, temperature)
+        and (ordinary or fits(mean.shape[-1]))
+    ):
+        bank = None
+        if draws:
+            check_sampling("qmc", samples)
+            bank = bank_of(mean, samples, fresh_seed(generator), noise)
+        return _on_device(mean, scale, temperature, tol, bank)  # type: ignore[arg-type]
     latent = as_latent(mean, scale, factors, temperature, dim)
     chosen, reason = choose(method, latent, noise, tol)
     seed = fresh_seed(generator)
@@ -110,13 +121,17 @@ def expected_log_softmax(
     return log_p if dim in (-1, log_p.dim() - 1) else log_p.movedim(-1, dim)
 
 
-def _on_device(mean: Tensor, scale: Tensor, temperature: float, tol: float) -> Tensor:
-    """Plain inputs on a GPU, where every small operation before the kernels costs time."""
+def _on_device(mean: Tensor, scale: Tensor, temperature: float, tol: float, bank: Tensor | None) -> Tensor:
+    """Plain inputs on a GPU, where every small operation before the kernels costs time; with a bank, over it."""
     shape, classes = mean.shape, mean.shape[-1]
     mean, scale = at_least_float32(mean), at_least_float32(scale)
     if mean.dim() != 2:
         mean, scale = mean.reshape(-1, classes), scale.reshape(-1, classes)
-    log_p, _ = all_classes(mean, scale, on_device(mean.device, float(temperature)).expand(len(mean), 1), tol)
+    tau = on_device(mean.device, float(temperature))
+    if bank is None:
+        log_p, _ = all_classes(mean, scale, tau.expand(len(mean), 1), tol)
+    else:
+        log_p = QmcAllClasses.apply(mean, scale, tau, bank)  # type: ignore[no-untyped-call]
     return log_p if log_p.shape == shape else log_p.reshape(shape)
 
 

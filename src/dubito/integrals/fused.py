@@ -104,7 +104,7 @@ class QmcAllClasses(torch.autograd.Function):
         """Average the softmax over the bank."""
         from . import triton_qmc
 
-        mean, scale, temperature = mean.contiguous(), scale.contiguous(), temperature.contiguous()
+        mean, scale, temperature = mean.contiguous(), scale.contiguous(), one_or_all(temperature)
         log_p = triton_qmc.forward(mean, scale, temperature, bank)
         ctx.save_for_backward(mean, scale, temperature, bank, log_p)
         return log_p
@@ -116,6 +116,5 @@ class QmcAllClasses(torch.autograd.Function):
         from . import triton_qmc
 
         mean, scale, temperature, bank, log_p = ctx.saved_tensors
-        gradients = triton_qmc.backward(mean, scale, temperature, bank, log_p, grad)
-        cast = [d.to(x.dtype) for d, x in zip(gradients, (mean, scale, temperature))]
-        return cast[0], cast[1], cast[2], None
+        d_mean, d_scale, d_tau = triton_qmc.backward(mean, scale, temperature, bank, log_p, grad)
+        return d_mean, d_scale, d_tau if ctx.needs_input_grad[2] else None, None

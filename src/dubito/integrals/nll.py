@@ -17,7 +17,7 @@ from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready, scaled_gradients
 from .fused_mean import mean_loss, plain
-from .noise import check_kind, fresh_seed, power_of_two, sobol_bank
+from .noise import bank_of, check_kind, fresh_seed, power_of_two
 from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve
 from .report import Report
 from .sampling import by_mc, by_qmc, standard_error
@@ -138,7 +138,7 @@ def expected_softmax_nll(
     ordinary = factors is None and noise == "normal" and method not in ("mc", "fixed")
     last = reduction == "mean" and report is None and dim in (-1, mean.dim() - 1)
     if ordinary and last and plain(mean, scale, target, temperature):
-        bank = _bank(mean, samples, fresh_seed(generator), noise) if method == "qmc" else None
+        bank = bank_of(mean, samples, fresh_seed(generator), noise) if method == "qmc" else None
         if method != "qmc" or fits(mean.shape[-1]):
             return mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
     exact = method in ("auto", "quadrature")
@@ -227,14 +227,9 @@ def _enough(latent: Latent, target: Tensor, options: _Options, goal: float) -> i
 
 def _fused_qmc(latent: Latent, target: Tensor, options: _Options) -> Tensor:
     """The kernel for shared quasi-random points."""
-    bank = _bank(latent.mean, options.samples, options.seed, options.noise)
+    bank = bank_of(latent.mean, options.samples, options.seed, options.noise)
     log_p: Tensor = QmcLikelihood.apply(*_flat(latent, target), bank)  # type: ignore[no-untyped-call]
     return log_p if target.dim() == 1 else log_p.reshape(target.shape)
-
-
-def _bank(mean: Tensor, samples: int, seed: int, noise: str) -> Tensor:
-    count = power_of_two(samples)
-    return sobol_bank(count, mean.shape[-1], 0, seed, noise, mean.device, torch.float32)[0]
 
 
 def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:

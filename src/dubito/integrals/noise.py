@@ -98,6 +98,11 @@ def sobol_bank(
     return quantile(uniform[:, rank:], kind).to(device, dtype), factors
 
 
+def bank_of(mean: Tensor, samples: int, seed: int, kind: str) -> Tensor:
+    """A bank for the classes of `mean`, where they are, in float32: what the kernels read."""
+    return sobol_bank(power_of_two(samples), mean.shape[-1], 0, seed, kind, mean.device, torch.float32)[0]
+
+
 def quantile(uniform: Tensor, kind: str) -> Tensor:
     """The standard normal, logistic or Gumbel value below which a share `uniform` lies."""
     if kind == "normal":

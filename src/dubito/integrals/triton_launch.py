@@ -72,8 +72,10 @@ class Launcher:
         elif _DIRECT:
             stream = torch._C._cuda_getCurrentRawStream(index)
             meta = handle.packed_metadata
+            # As addresses: of every tensor the driver would be asked whether it is on the device.
+            addresses = [x.data_ptr() if isinstance(x, Tensor) else x for x in (*given, *rest)]
             handle.run(
-                programs, 1, 1, stream, handle.function, meta, None, None, None, *given, *rest, *constants
+                programs, 1, 1, stream, handle.function, meta, None, None, None, *addresses, *constants
             )
         else:
             handle[(programs, 1, 1)](*given, *rest, *constants)
