@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from audit_scores import after, reliability, share
+from audit_scores import after, code, reliability, share
 from audit_summary import newest, summary
 
 HERE = Path(__file__).resolve().parents[1]
@@ -213,6 +213,7 @@ def measure(
         "seed": seed,
         "labels": len(labels),
         "bootstrap": bootstrap,
+        "code": code(),
         "noise_rate": round(float(wrong.mean()), 4),
         "model_accuracy": round(float((probs.argmax(1) == true).mean()), 4),
         "average_precision": round(float(average_precision_score(wrong, found.p_wrong)), 4),
@@ -227,6 +228,7 @@ def measure(
         "notes": len(found.notes),
         "checked": {
             "spot 100": after(labels, true, probs, found.spot_check(100), bootstrap),
+            "spot 300": after(labels, true, probs, found.spot_check(300), 0),
             "top 100": after(labels, true, probs, found.order[:100], 0),
         },
     }

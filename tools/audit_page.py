@@ -49,8 +49,8 @@ def table(cells: list[dict[str, Any]]) -> str:
     out = [
         "| data | labels wrong | model right | "
         + " | ".join(["audit", *PEERS.values()])
-        + " | calibration error | with 100 checked | wrong above 0.9 | wrong above 0.99 |",
-        "|---|---:|---:|" + "---:|" * (len(PEERS) + 5),
+        + " | calibration error | 100 checked | 300 checked | wrong above 0.9 | wrong above 0.99 |",
+        "|---|---:|---:|" + "---:|" * (len(PEERS) + 6),
     ]
     for key, name in GROUPS.items():
         some = [m for m in cells if _group(m) == key]
@@ -59,25 +59,28 @@ def table(cells: list[dict[str, Any]]) -> str:
         numbers = [_mean([m["average_precision"] for m in some])]
         numbers += [_mean([m["peers"][p] for m in some if p in m["peers"]]) for p in PEERS]
         error = _mean([m["calibration_error"] for m in some])
-        checked = _mean([m["checked"]["spot 100"]["calibration_error"] for m in some if "checked" in m])
+        checked = [
+            _mean([m["checked"][k]["calibration_error"] for m in some if k in m.get("checked", ())])
+            for k in ("spot 100", "spot 300")
+        ]
         shares = [f"{100 * np.mean([m[k] for m in some]):.0f} %" for k in ("noise_rate", "model_accuracy")]
         sure = [_pooled([m[k] for m in some if k in m]) for k in ("above_0.9", "above_0.99")]
         out.append(
-            f"| {name} ({len(some)} runs) | " + " | ".join([*shares, *numbers, error, checked, *sure]) + " |"
+            f"| {name} ({len(some)} runs) | " + " | ".join([*shares, *numbers, error, *checked, *sure]) + " |"
         )
     out += ["", *_gains(summary(cells))]
     versions = cells[0]["versions"]
     theirs = {
         m["versions"]["cleanlab"] for m in map(json.loads, LINES.read_text(encoding="utf-8").splitlines())
     }
-    present = sum("checked" in m for m in cells)
+    present = [m.get("code") for m in cells].count(cells[-1].get("code"))
     days = sorted({m["date"][:10] for m in cells})
     out += [
         "",
         f"{len(cells)} runs, cleanlab {', '.join(sorted(theirs - {'missing'}))}, scikit-learn "
         f"{versions['scikit-learn']}, {' to '.join(dict.fromkeys([days[0], days[-1]]))}; made by "
-        f"`python tools/audit_page.py`. {present} runs are of the present audit, with a hundred labels checked as "
-        "well; the others are of the one before, whose weights for weak models were narrower.",
+        f"`python tools/audit_page.py`. {'All' if present == len(cells) else present} runs are "
+        "of one version of the audit.",
     ]
     return "\n".join(out)
 
