@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from .likelihood import Answer, Nodes, integrate
 from .rows import Rows, make_rows, rough_log_integrand
-from .search import Side, narrow
+from .search import both_sides, bracket, curvature, look, nearer, signs
 
 NODES = 40  # per side, besides the mode
 _TO_MODE, _TO_ENDS = 14, 10
@@ -74,42 +74,26 @@ def fixed_rule(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor)
     rows = make_rows(mean, scale.clamp(min=1e-6), temperature, target)
     mode = _mode(rows)
     peak, _, second = rough_log_integrand(rows, mode, branchless=True)
-    bend = (-second).clamp(min=1e-12 / rows.width.amax(-1, keepdim=True) ** 2)
-    nodes = _tanh_sinh(_ends(rows, mode, peak, bend))
+    nodes = _tanh_sinh(_ends(rows, mode, peak, curvature(second)))
     return integrate(rows, mode, nodes, 2, exact=False)
 
 
 def _mode(rows: Rows) -> Tensor:
-    """Newton's method inside a shrinking bracket, as in `search.find_mode`."""
-    width = rows.of_target(rows.width.unsqueeze(-1))
-    low = -0.46 * width
-    high = torch.maximum((rows.mean + 8 * rows.width).amax(-1, keepdim=True), 3 * width)
-    t = torch.minimum((rows.mean + 0.5 * rows.width).amax(-1, keepdim=True).clamp(min=0.0), high)
+    """As in `search.find_mode`, in so many steps."""
+    low, high, t = bracket(rows)
     for _ in range(_TO_MODE):
         _, first, second = rough_log_integrand(rows, t, branchless=True)
-        low, high = torch.where(first > 0, t, low), torch.where(first > 0, high, t)
-        guess = t + first / (-second).clamp(min=1e-30)
-        t = torch.where((guess > low) & (guess < high), guess, (low + high) / 2)
+        low, high, t = nearer(low, high, t, first, second)
     return t
 
 
 def _ends(rows: Rows, mode: Tensor, peak: Tensor, bend: Tensor) -> Tensor:
     """The distances (B, 2) at which the integrand has dropped by `_DROP` nats or somewhat more."""
-    sign = _signs(mode)
     root = math.sqrt(_DROP)
-    reach = (root * (2 / bend).sqrt()).minimum(40 * rows.width.amax(-1, keepdim=True)).expand(-1, 2)
-    far_off = torch.full_like(reach, math.inf)
-    side = Side(torch.zeros_like(reach), far_off, far_off, torch.zeros_like(reach), reach)
+    side = both_sides(rows, bend, root)
     for step in range(_TO_ENDS):
-        value, slope, _ = rough_log_integrand(rows, mode + sign * side.next, branchless=True)
-        fallen = (peak - value).clamp(min=0.0).sqrt()
-        side, _ = narrow(side, fallen, slope, root, halve=step % 4 == 3)
+        side, _ = look(rows, mode, peak, side, root, step, branchless=True)
     return torch.where(side.outer.isinf(), side.next, side.outer)
-
-
-def _signs(like: Tensor) -> Tensor:
-    """(-1, 1), made on the device: nothing may be copied to it while a graph is captured."""
-    return torch.arange(-1, 2, 2, dtype=like.dtype, device=like.device)
 
 
 def _tanh_sinh(reach: Tensor) -> Nodes:
@@ -117,6 +101,6 @@ def _tanh_sinh(reach: Tensor) -> Nodes:
     k = torch.linspace(-3.0, 3.0, NODES + 1, dtype=reach.dtype, device=reach.device)
     g = math.pi * k.sinh()
     log_weight = (k.cosh() * (6.0 / NODES * math.pi)).log() + F.logsigmoid(g) + F.logsigmoid(-g)
-    offset = (reach * _signs(reach)).unsqueeze(1) * torch.sigmoid(g)[:, None]
+    offset = (reach * signs(reach)).unsqueeze(1) * torch.sigmoid(g)[:, None]
     weight = reach.log().unsqueeze(1) + log_weight[:, None]
     return Nodes(offset.flatten(1), weight.flatten(1), torch.zeros_like(reach[:, 0], dtype=torch.bool))

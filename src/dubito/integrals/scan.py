@@ -8,14 +8,13 @@ Nothing is promised: rows with a poor support miss their tolerance and are searc
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .gumbel_normal import ROOT_C
 from .rows import Rows, rough_log_integrand, rough_value_and_slope
-from .search import Support
+from .search import Support, curvature
 
 _POINTS = 24
 _ROOM = 1.06  # the ends are aimed at so much beyond the root of the drop
@@ -23,50 +22,27 @@ _ROOM = 1.06  # the ends are aimed at so much beyond the root of the drop
 
 def scan_support(rows: Rows, drop: float) -> Support:
     """Mode and ends of every row, at least `drop` nats below the mode where all went well."""
-    own = rows.of_target(rows.width.unsqueeze(-1))
-    gumbel, normal = (own * rows.of_target(part.unsqueeze(-1)) for part in (rows.sin, rows.cos))
-    top = torch.add(rows.mean, rows.width, alpha=2.0).amax(-1, keepdim=True)
-    t = spaced(*search_range(own, gumbel / ROOT_C, normal, top, rows.mean.shape[-1], drop), _POINTS)
-    found = between(t, *rough_value_and_slope(rows, t), drop)
-    return _at(rows, found.mode, found.ends, math.sqrt(drop))
+    t = spaced(*search_range(rows, drop), _POINTS)
+    return _at(rows, *between(t, *rough_value_and_slope(rows, t), drop), math.sqrt(drop))
 
 
-class Found(NamedTuple):
-    """From a sweep: the mode and the peak (B, 1), where the ends may be (B, 2); and two places around each end,
-    of which the outer has lost enough, with the root of the drop and the slope there."""
-
-    mode: Tensor
-    peak: Tensor
-    ends: Tensor
-    inner: Tensor
-    outer: Tensor
-    root: Tensor
-    slope: Tensor
-
-
-def between(t: Tensor, value: Tensor, slope: Tensor, drop: float) -> Found:
-    """Read a sweep: t, the log-integrand and its slope (B, points)."""
+def between(t: Tensor, value: Tensor, slope: Tensor, drop: float) -> tuple[Tensor, Tensor]:
+    """From t, the log-integrand and its slope (B, points): the mode (B, 1) and where the ends may be (B, 2)."""
     peak, best = value.max(-1, keepdim=True)
     first, last = _first_and_last(value > peak - drop)
-    root = (peak - value).sqrt()
     inner = torch.cat([first, last], -1)
     outer = torch.cat([(first - 1).clamp(min=0), (last + 1).clamp(max=t.shape[-1] - 1)], -1)
-    ends = _ends(t, root, slope.abs(), inner, outer, _ROOM * math.sqrt(drop))
-    near, far = t.gather(-1, inner), t.gather(-1, outer)
-    return Found(
-        _mode(t, slope, best), peak, ends, near, far, root.gather(-1, outer), slope.gather(-1, outer)
-    )
+    ends = _ends(t, (peak - value).sqrt(), slope.abs(), inner, outer, _ROOM * math.sqrt(drop))
+    return _mode(t, slope, best), ends
 
 
-def search_range(
-    own: Tensor, tau: Tensor, sigma: Tensor, top: Tensor, classes: int, drop: float
-) -> tuple[Tensor, Tensor]:
-    """Between these two the integrand has its mode and drops by `drop` on both sides.
-
-    `own`, `tau`, `sigma`: width of the target, and its two parts; `top`: the highest mean plus twice a width.
-    """
+def search_range(rows: Rows, drop: float) -> tuple[Tensor, Tensor]:
+    """Between these two, (B, 1), the integrand has its mode and drops by `drop` on both sides."""
+    own, sin, cos = (rows.of_target(part.unsqueeze(-1)) for part in (rows.width, rows.sin, rows.cos))
+    top = torch.add(rows.mean, rows.width, alpha=2.0).amax(-1, keepdim=True)
     far = math.sqrt(2.2 * drop)
-    return -far * own, top.clamp(min=0.0) + tau * (math.log(classes) + drop) + far * sigma
+    tail = own * sin / ROOT_C * (math.log(rows.mean.shape[-1]) + drop)
+    return -far * own, top + tail + far * own * cos
 
 
 def spaced(low: Tensor, high: Tensor, points: int) -> Tensor:
@@ -85,7 +61,7 @@ def _mode(t: Tensor, slope: Tensor, best: Tensor) -> Tensor:
     here = slope.gather(-1, best)
     ahead = (best + here.sign().long()).clamp(0, t.shape[-1] - 1)
     there = slope.gather(-1, ahead)
-    share = (here / (here - there)).nan_to_num(0.0).clamp(0.0, 1.0)
+    share = (here / (here - there)).nan_to_num().clamp(0.0, 1.0)
     start = t.gather(-1, best)
     return torch.lerp(start, t.gather(-1, ahead), share)
 
@@ -112,7 +88,6 @@ def _at(rows: Rows, mode: Tensor, ends: Tensor, root: float) -> Support:
     An end that is not far enough down would cut off what no later check can see: such a row gets NaN.
     """
     value, first, second = rough_log_integrand(rows, torch.cat([mode, ends], -1))
-    bend = (-second[:, :1]).clamp(min=1e-12 / rows.width.amax(-1, keepdim=True) ** 2)
-    fallen = (value[:, :1] - value[:, 1:]).clamp(min=0.0).sqrt()
+    fallen = (value[:, :1] - value[:, 1:]).sqrt()
     fallen = torch.where(fallen >= root, fallen, math.nan)
-    return Support(mode, bend, (ends - mode).abs().clamp(min=1e-30), fallen, first[:, 1:])
+    return Support(mode, curvature(second[:, :1]), (ends - mode).abs(), fallen, first[:, 1:])

@@ -15,7 +15,6 @@ from torch import Tensor
 from .rows import Rows, rough_log_integrand
 
 _AT_MOST = 80
-_WORTH = 0.7  # unfinished rows go on alone when they are fewer than this share
 
 
 class Support(NamedTuple):
@@ -36,34 +35,55 @@ def find_support(rows: Rows, drop: float, shoulder: float = 0.0) -> tuple[Suppor
     """
     mode = find_mode(rows)
     peak, _, second = rough_log_integrand(rows, mode)
-    bend = (-second).clamp(min=1e-12 / rows.width.amax(-1, keepdim=True) ** 2)
+    bend = curvature(second)
     support = Support(mode, bend, *_find_ends(rows, mode, peak, bend, drop))
     return support, _find_ends(rows, mode, peak, bend, shoulder)[0] if shoulder else None
 
 
+def curvature(second: Tensor) -> Tensor:
+    """Minus a second derivative, and never 0, as rounding can make it where the integrand is straight."""
+    return (-second).clamp(min=torch.finfo(second.dtype).tiny)
+
+
 def find_mode(rows: Rows) -> Tensor:
     """Newton's method on the concave log-integrand inside a shrinking bracket."""
-    width, narrow = rows.of_target(rows.width.unsqueeze(-1)), rows.width.amin(-1, keepdim=True)
-    low = -0.46 * width  # the Gumbel mean is dropped: its mode lies 0.45 of its width below it
-    high = torch.maximum((rows.mean + 8 * rows.width).amax(-1, keepdim=True), 3 * width)
-    t = torch.minimum((rows.mean + 0.5 * rows.width).amax(-1, keepdim=True).clamp(min=0.0), high)
+    low, high, t = bracket(rows)
+    narrow = rows.width.amin(-1, keepdim=True)
     out, todo = torch.empty_like(t), torch.arange(len(t), device=t.device)
     for _ in range(_AT_MOST):
         _, first, second = rough_log_integrand(rows, t)
-        low, high = torch.where(first > 0, t, low), torch.where(first > 0, high, t)
+        low, high, following = nearer(low, high, t, first, second)
         near = (first * first < 0.05 * -second) | (high - low < 1e-6 * narrow)
-        guess = t + first / (-second).clamp(min=1e-30)
-        safe = (guess > low) & (guess < high)
-        t = torch.where(near, t, torch.where(safe, guess, (low + high) / 2))
+        t = torch.where(near, t, following)
         out[todo] = t
         left = ~near.squeeze(-1)
         unfinished = int(left.sum())
         if unfinished == 0:
             break
-        if unfinished < _WORTH * len(todo):
+        if unfinished < len(todo):
             todo, rows = todo[left], rows.take(left)
             t, low, high, narrow = t[left], low[left], high[left], narrow[left]
     return out
+
+
+def bracket(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """Two places (B, 1) around the mode, and one in between to begin with.
+
+    Means are relative to the target's and without the Gumbel mean: a Gumbel mode lies 0.45 of its width below it.
+    """
+    low = -0.46 * rows.of_target(rows.width.unsqueeze(-1))
+    high, t = ((rows.mean + widths * rows.width).amax(-1, keepdim=True) for widths in (8.0, 0.5))
+    return low, high, t
+
+
+def nearer(
+    low: Tensor, high: Tensor, t: Tensor, first: Tensor, second: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The bracket with t in place of one end, and where to look next: Newton's guess, or the middle."""
+    rising = first > 0
+    low, high = torch.where(rising, t, low), torch.where(rising, high, t)
+    guess = t + first / curvature(second)
+    return low, high, torch.where((guess > low) & (guess < high), guess, (low + high) / 2)
 
 
 class Side(NamedTuple):
@@ -79,31 +99,44 @@ class Side(NamedTuple):
 def _find_ends(
     rows: Rows, mode: Tensor, peak: Tensor, bend: Tensor, drop: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The distances at which the log-integrand has dropped by `drop` to 1.3 times it.
-
-    Newton's method on the square root of the drop, which is nearly a line, inside a bracket.
-    """
-    sign = torch.tensor([-1.0, 1.0], dtype=mode.dtype, device=mode.device)
+    """The distances at which the log-integrand has dropped by `drop` to 1.3 times it, roots and slopes there."""
     root = math.sqrt(drop)
-    reach = (root * (2 / bend).sqrt()).minimum(40 * rows.width.amax(-1, keepdim=True)).expand(-1, 2)
-    far_off = torch.full_like(reach, math.inf)
-    side = Side(torch.zeros_like(reach), far_off, far_off, torch.zeros_like(reach), reach)
-    out = [torch.empty_like(reach) for _ in range(3)]
+    side = both_sides(rows, bend, root)
+    out = [torch.empty_like(part) for part in (side.outer, side.root, side.slope)]
     todo = torch.arange(len(mode), device=mode.device)
     for step in range(_AT_MOST):
-        value, slope, _ = rough_log_integrand(rows, mode + sign * side.next)
-        fallen = (peak - value).clamp(min=0.0).sqrt()
-        side, done = narrow(side, fallen, slope, root, halve=step % 4 == 3)
+        side, done = look(rows, mode, peak, side, root, step)
         for result, part in zip(out, (side.outer, side.root, side.slope)):
             result[todo] = part
         left = ~done.all(-1)
         unfinished = int(left.sum())
         if unfinished == 0:
             break
-        if unfinished < _WORTH * len(todo):
+        if unfinished < len(todo):
             todo, rows, mode, peak = todo[left], rows.take(left), mode[left], peak[left]
             side = Side(*(x[left] for x in side))
     return out[0], out[1], out[2]
+
+
+def both_sides(rows: Rows, bend: Tensor, root: float) -> Side:
+    """Nothing is known yet: the first try is the end of a parabola, if that is not too far."""
+    reach = (root * (2 / bend).sqrt()).minimum(40 * rows.width.amax(-1, keepdim=True)).expand(-1, 2)
+    unknown = torch.full_like(reach, math.inf)
+    return Side(torch.zeros_like(reach), unknown, unknown, unknown, reach)
+
+
+def look(
+    rows: Rows, mode: Tensor, peak: Tensor, side: Side, root: float, step: int, *, branchless: bool = False
+) -> tuple[Side, Tensor]:
+    """A step on both sides, by Newton's method on the root of the drop, nearly a line; each fourth one halves."""
+    value, slope, _ = rough_log_integrand(rows, mode + signs(mode) * side.next, branchless=branchless)
+    fallen = (peak - value).clamp(min=0.0).sqrt()
+    return narrow(side, fallen, slope, root, halve=step % 4 == 3)
+
+
+def signs(like: Tensor) -> Tensor:
+    """(-1, 1), made on the device: nothing may be copied to it while a graph is captured."""
+    return torch.linspace(-1, 1, 2, dtype=like.dtype, device=like.device)
 
 
 def narrow(side: Side, fallen: Tensor, slope: Tensor, root: float, halve: bool) -> tuple[Side, Tensor]:
