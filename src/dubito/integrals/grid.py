@@ -94,9 +94,9 @@ def grid() -> Grid:
     v = _unit()[None].expand(_POINTS, _POINTS).flatten()
     flat = values.permute(2, 0, 1, 3).flatten(2) @ fit(DEGREE, u, v).T
     flat = flat.flatten(0, 1).T.contiguous()
-    _, _, _, _, one, _, _, two, _, three = flat
-    edge = flat[0] + one / 2 + two / 4 + three / 8
-    log_rate = edge + (one + two + 0.75 * three).neg().clamp(min=1e-30).log()
+    _, _, _, _, one, _, _, two, _, _ = flat  # what is only searched by needs no cubic term
+    edge = flat[0] + one / 2 + two / 4
+    log_rate = edge + (one + two).neg().clamp(min=1e-30).log()
     return Grid(tuple(flat.float().unbind(0)), -edge.exp().float(), log_rate.float(), offsets.float())
 
 
@@ -173,7 +173,7 @@ def sweep(rows: Columns, t: Tensor) -> Tensor:
     """The log-integrand at t (P, B), but for a constant and a nat or so: enough to search by."""
     start = torch.addcmul(rows.base, rows.mean, rows.per_step, value=-1.0)
     at = torch.addcmul(start, t.unsqueeze(1), rows.per_step)
-    torch.clamp(at, rows.base + LEFT, rows.base + (RIGHT + 0.5), out=at)
+    torch.clamp(at, rows.base + LEFT, rows.base + RIGHT, out=at)
     index = at.int().clamp_(0, _LAST)
     tab = grid()
     torch.index_select(tab.log_f, 0, index.view(-1), out=at.view(-1))
