@@ -2,9 +2,9 @@
 
     python benchmarks/expected_softmax.py --out results/expected_softmax.jsonl
 
-One line of JSON per figure, a table at the end. The work is forward + backward of the mean NLL, inputs ready;
-times are medians of alternated runs, on a GPU between CUDA events over rotated inputs. Errors are against the
-float64 quadrature at a tolerance of 1e-9, which the tests hold against independent code and mpmath.
+One line of JSON per figure. The work is forward + backward of the mean NLL, inputs ready. Methods alternate in
+blocks of calls (`alternated`); `ms` is the median of a call, `first_ms` that of the first call of a block. Errors
+are against the float64 quadrature at a tolerance of 1e-9, which the tests hold against independent code and mpmath.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import json
 import math
 import os
 import platform
-import statistics
 import sys
-import time
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from alternated import Times, alternated
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -73,48 +73,22 @@ def qmc(samples: int) -> Work:
     return work
 
 
-def timed(work: Work, batch: Batch) -> tuple[float, float]:
-    """Milliseconds of one forward and backward pass: on the clock, and of the processor (of all threads)."""
-    if batch.mean.is_cuda:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        start.record()
-        batch.backward(work(batch))
-        end.record()
-        torch.cuda.synchronize()
-        return float(start.elapsed_time(end)), math.nan
-    begin, used = time.perf_counter(), time.process_time()
-    batch.backward(work(batch))
-    return (time.perf_counter() - begin) * 1e3, (time.process_time() - used) * 1e3
-
-
-class Times(NamedTuple):
-    """Median milliseconds, half the interquartile range, and the median of the processor's time."""
-
-    ms: float
-    spread: float
-    cpu: float
-
-
 def medians(
     works: dict[str, Work], batches: list[Batch], budget_s: float, least: int = 7
 ) -> dict[str, Times]:
-    """Of alternated runs; the first of each warms up."""
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
-    for work in works.values():
-        for batch in batches[:2]:
-            timed(work, batch)
-    begin, turn = time.perf_counter(), 0
-    while turn < least or (time.perf_counter() - begin < budget_s and turn < 50):
-        for name, work in works.items():
-            times[name].append(timed(work, batches[turn % len(batches)]))
-        turn += 1
-    out = {}
-    for name, pairs in times.items():
-        values, used = zip(*pairs)
-        quarter = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
-        out[name] = Times(statistics.median(values), (quarter[2] - quarter[0]) / 2, statistics.median(used))
-    return out
+    """Of alternated blocks of calls, over rotated inputs."""
+
+    def rotated(work: Work) -> Callable[[], None]:
+        inputs = cycle(batches)
+
+        def call() -> None:
+            batch = next(inputs)
+            batch.backward(work(batch))
+
+        return call
+
+    calls = {name: rotated(work) for name, work in works.items()}
+    return alternated(calls, batches[0].mean.is_cuda, budget_s, least)
 
 
 def peak_extra(work: Work, batch: Batch) -> float | None:
@@ -223,6 +197,7 @@ def compare(
             "nll",
             rows=rows, classes=classes, tau=tau, dtype=str(dtype).removeprefix("torch."), method=name,
             ms=times[name].ms, spread_ms=times[name].spread, faster=times["eager"].ms / times[name].ms,
+            first_ms=times[name].first, faster_first=times["eager"].first / times[name].first,
             cpu_ms=_known(times[name].cpu), faster_cpu=_known(times["eager"].cpu / times[name].cpu),
             extra_mib=extra, extra_over_inputs=None if extra is None else extra / inputs, **wrong[name],
         )  # fmt: skip

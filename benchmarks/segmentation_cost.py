@@ -2,15 +2,14 @@
 
     python benchmarks/segmentation_cost.py --out results/segmentation/cost.jsonl
 
-Times are medians of alternated calls in one process. One line of JSON per figure, written as it is found.
+Times are medians of a call in alternated blocks of calls (`alternated`). One line of JSON per figure, written as it
+is found.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from alternated import alternated
 from segmentation_networks import model_of
 from torch import Tensor
 from torch.nn import functional as F
@@ -25,28 +25,6 @@ from torch.nn import functional as F
 from dubito import optim
 from dubito.segmentation import Pixels
 from segmentation import append, stamp
-
-
-def _timed(work: Callable[[], object], device: str) -> float:
-    """Milliseconds of one call."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    begin = time.perf_counter()
-    work()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - begin) * 1e3
-
-
-def _alternated(works: dict[str, Callable[[], object]], device: str, turns: int) -> dict[str, float]:
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for work in works.values():
-        for _ in range(3):
-            _timed(work, device)
-    for _ in range(turns):
-        for name, work in works.items():
-            times[name].append(_timed(work, device))
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def eager_samples(mean: Tensor, scale: Tensor, tau: float, samples: int = 1000) -> Tensor:
@@ -75,8 +53,10 @@ def links(out: Path, device: str, rows: int, classes: int, turns: int) -> None:
             return torch.autograd.grad((make() * w).sum(), ends)
 
         works = {name: partial(there_and_back, make) for name, make in makers.items()}
-        found = _alternated(works, device, turns)
+        times = alternated(works, device == "cuda", least=turns)
+        found = {name: each.ms for name, each in times.items()}
         line = {"what": "link", "rows": rows, "classes": classes, "tau": tau, "milliseconds": found}
+        line["first"] = {name: each.first for name, each in times.items()}
         if device == "cuda":
             line["gigabytes"] = {name: _peak(work) for name, work in works.items()}
         line["samples_over_exact"] = found["samples 1000"] / found["exact"]
@@ -96,7 +76,7 @@ MODELS: dict[str, dict[str, Any]] = {
 def steps(out: Path, device: str, size: tuple[int, int, int, int], network: str, turns: int) -> None:
     """Whole steps on a fixed batch, as ratios to the homoscedastic model's."""
     works = {name: _step(*size, {**job, "network": network}, device) for name, job in MODELS.items()}
-    found = _alternated(works, device, turns)
+    found = {name: each.ms for name, each in alternated(works, device == "cuda", least=turns).items()}
     line: dict[str, Any] = {"what": "step", "network": network, "batch": list(size), "milliseconds": found}
     line["ratios"] = {name: value / found["homoscedastic"] for name, value in found.items()}
     append(out, {**line, **stamp(device)})
