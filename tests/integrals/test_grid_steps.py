@@ -52,7 +52,7 @@ def test_sizes():
     for part in (*tab.coefficients, tab.log_f, tab.log_rate):
         assert part.shape == ((LOWER + UPPER) * CELLS,)
         assert part.dtype == torch.float32
-    assert grid._LAST == len(tab.log_f) - 1
+    assert len(tab.log_f) - 1 == grid._LAST
     assert grid.workspace(grid.columns(*made()), 7).shape == (10, 7, 4, 3)
 
 
@@ -190,7 +190,7 @@ def test_what_is_tabulated():
 
 @pytest.mark.parametrize("tau", [0.4, 0.0])
 def test_sweep(tau):
-    """One look per class: log F at the upper edge of the cell whose middle is next on the left, the target's rise."""
+    """One look per class: log F at the upper edge of the cell whose middle lies next to the left, and the rise."""
     rows = grid.columns(*made(tau, seed=3))
     t = torch.tensor([[-3.0], [-0.7], [0.2], [1.4], [70.0], [-70.0]]).expand(6, 3)
     value, tab = grid.sweep(rows, t), grid.grid()
