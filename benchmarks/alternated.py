@@ -1,8 +1,8 @@
 """Times of several ways to do the same work, taken in turn within one process.
 
 A block is some calls of one way in a row, about as long as one call of the slowest. Blocks of all ways alternate,
-so that what a noisy machine does befalls all of them; the median over blocks is what a call takes. The first call of
-a block, made when another way has just filled caches and threads have gone to sleep, is kept as well.
+so that what a noisy machine does befalls all of them; the median over blocks is what a call takes. The first call
+of a block, made when another way has just filled caches and threads have gone to sleep, is kept as well.
 """
 
 from __future__ import annotations
