@@ -111,24 +111,35 @@ def test_extremes(dtype, tau, link):
 
 
 @pytest.mark.rel
-@given(
-    rows=st.lists(st.lists(st.floats(-1e4, 1e4, width=32), min_size=4, max_size=4), min_size=1, max_size=4),
-    tau=st.floats(0.01, 100),
-)
-def test_sums_to_one(rows, tau):
+def test_sums_to_one(scorecard):
     """Scorecard 6: links sum to one in float32."""
-    z = torch.tensor(rows, dtype=torch.float32)
-    for link in (links.log_softmax, links.centred_log_softmax, links.logistic_normal_log_softmax):
-        assert (link(z, tau).exp().sum(-1) - 1).abs().max() < 1e-5
+    off = []
+    rows = st.lists(st.lists(st.floats(-1e4, 1e4, width=32), min_size=4, max_size=4), min_size=1, max_size=4)
+
+    @given(rows=rows, tau=st.floats(0.01, 100), scale=st.floats(0, 100, width=32))
+    def check(rows, tau, scale):
+        z = torch.tensor(rows, dtype=torch.float32)
+        for link in (links.log_softmax, links.centred_log_softmax, links.logistic_normal_log_softmax):
+            off.append(float((link(z, tau).exp().sum(-1) - 1).abs().max()))
+        noise = torch.linspace(-2, 2, 40).reshape(10, 1, 4).expand(10, len(z), 4)
+        sampled = links.sampled_log_softmax(z, torch.full_like(z, scale), noise, temperature=tau)
+        off.append(float((sampled.exp().sum(-1) - 1).abs().max()))
+        assert max(off) < 1e-5
+
+    check()
+    scorecard(6, deviation=max(off), cases=len(off))
 
 
 @pytest.mark.rel
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 5e-3)])
-def test_half_precision_by_value(dtype, tolerance):
+def test_half_precision_by_value(dtype, tolerance, scorecard):
     """Scorecard 5: half-precision logits give nearly the float64 log-probabilities."""
     z = logits(50, 4)
-    found, wanted = links.log_softmax(z.to(dtype), 2.0).double(), links.log_softmax(z, 2.0)
-    assert ((found - wanted).abs() / wanted.abs().clamp(min=1)).max() < tolerance
+    for link in (links.log_softmax, links.centred_log_softmax, links.logistic_normal_log_softmax):
+        found, wanted = link(z.to(dtype), 2.0).double(), link(z, 2.0)
+        error = float(((found - wanted).abs() / wanted.abs().clamp(min=1)).max())
+        scorecard(5, **{f"{str(dtype).removeprefix('torch.')}_error": error})
+        assert error < tolerance
 
 
 @pytest.mark.rel

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from dubito.channels import IMPOSSIBLE, FixedTransition, LearnedTransition, _core
+from dubito.channels import (
+    IMPOSSIBLE,
+    AnnotatorConfusion,
+    FixedTransition,
+    LearnedTransition,
+    PooledConfusion,
+    _core,
+)
 from dubito.penalties import trace
 
 
@@ -108,15 +115,28 @@ def test_impossible_class():
 
 
 @pytest.mark.rel
-@given(
-    rows=st.lists(st.lists(st.floats(-1e4, 1e4, width=32), min_size=4, max_size=4), min_size=1, max_size=4),
-    sharpness=st.floats(0, 50),
-)
-def test_sums_to_one(rows, sharpness):
-    """Scorecard 6: the observed probabilities sum to one in float32."""
-    T = (sharpness * logits(4, 4, seed=2)).softmax(-1).float()
-    log_q = FixedTransition(T)(torch.tensor(rows, dtype=torch.float32).log_softmax(-1))
-    assert (log_q.exp().sum(-1) - 1).abs().max() < 1e-5
+def test_sums_to_one(scorecard):
+    """Scorecard 6: the observed probabilities sum to one in float32, through every channel."""
+    off = []
+    rows = st.lists(st.lists(st.floats(-1e4, 1e4, width=32), min_size=4, max_size=4), min_size=1, max_size=4)
+
+    @given(rows=rows, sharpness=st.floats(0, 50))
+    def check(rows, sharpness):
+        weights = sharpness * logits(4, 4, seed=2)
+        log_p = torch.tensor(rows, dtype=torch.float32).log_softmax(-1)
+        people = torch.arange(len(rows)) % 3
+        learned, crowd, pool = LearnedTransition(4), AnnotatorConfusion(3, 4), PooledConfusion(3, 4)
+        with torch.no_grad():
+            learned.weight.copy_(weights)
+            crowd.weight.copy_(weights)
+            pool.pool.copy_(weights)
+            single = [FixedTransition(weights.softmax(-1).float())(log_p), learned(log_p)]
+            found = torch.stack([*single, crowd(log_p, people), pool(log_p, people)])
+        off.append(float((found.exp().sum(-1) - 1).abs().max()))
+        assert off[-1] < 1e-5
+
+    check()
+    scorecard(6, deviation=max(off), cases=len(off))
 
 
 @pytest.mark.rel

@@ -57,7 +57,8 @@ def test_equals_transcription(name, scorecard):
             found = loss(z, target, reduction="none").numpy()
             expected = np.array([naive(a, w) for a, w in zip(z.numpy(), weights.numpy())])
             np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
-            worst = max(worst, float((abs(found - expected) / np.maximum(abs(expected), 1e-2)).max()))
+            # A tempered loss near zero is a difference of numbers near one, in the equation as well.
+            worst = max(worst, float((abs(found - expected) / np.maximum(abs(expected), 1e-3)).max()))
     scorecard(1, relative_error=worst)
 
 
@@ -65,12 +66,15 @@ def test_equals_transcription(name, scorecard):
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 5e-3)])
 def test_half_precision_by_value(name, dtype, tolerance, scorecard):
-    """Scorecard 5: half precision logits against float64 ones that were never rounded."""
+    """Scorecard 5: half precision logits against float64 ones that were never rounded.
+
+    The worst of 200 examples, relative to their mean size: a constant that is added to a loss changes no error.
+    """
     loss, _, _ = LOSSES[name]
     z = torch.randn(200, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     labels = torch.randint(8, (200,), generator=torch.Generator().manual_seed(4))
-    exact = loss(z, labels)
-    error = abs(float(loss(z.to(dtype), labels)) - float(exact)) / max(1.0, abs(float(exact)))
+    found, exact = loss(z.to(dtype), labels, reduction="none").double(), loss(z, labels, reduction="none")
+    error = float((found - exact).abs().max() / exact.abs().mean().clamp(min=1))
     scorecard(5, **{f"{str(dtype).removeprefix('torch.')}_error": error})
     assert error < tolerance
 
@@ -193,11 +197,14 @@ def test_check_loss_refuses_unknown_targets():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", LOSSES)
-def test_inductor(name):
+def test_inductor(name, scorecard):
     """Scorecard 12: the inductor backend gives the same numbers."""
     loss, _, _ = LOSSES[name]
     torch.compiler.reset()
     z = torch.randn(16, 5, generator=torch.Generator().manual_seed(0))
     y = torch.randint(5, (16,), generator=torch.Generator().manual_seed(1))
     graph = torch.compile(partial(loss, reduction="none"), fullgraph=True)
-    torch.testing.assert_close(graph(z, y), loss(z, y, reduction="none"), rtol=1e-5, atol=1e-5)
+    found, wanted = graph(z, y), loss(z, y, reduction="none")
+    error = float(((found - wanted).abs() / wanted.abs().clamp(min=1)).max())
+    scorecard(12, relative_error=error, graphs=1)
+    assert error < 1e-5
