@@ -110,8 +110,11 @@ def _x_edges() -> Tensor:
 
 def _x_cells() -> tuple[Tensor, Tensor]:
     """Centres and half-widths of the cells in x."""
-    edges = _x_edges()
-    return (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    return _middle_and_half(_x_edges())
+
+
+def _middle_and_half(edges: Tensor) -> tuple[Tensor, Tensor]:
+    return (edges[1:] + edges[:-1]) / 2, edges.diff() / 2
 
 
 def _angle_steps(alpha: Tensor) -> Tensor:
@@ -128,9 +131,7 @@ def _angle_cells() -> tuple[Tensor, Tensor]:
         middle = (low + high) / 2
         below = _angle_steps(middle) < steps
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    edges = (low + high) / 2
-    edges[0], edges[-1] = 0.0, math.pi / 2
-    centre, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    centre, half = _middle_and_half(low)
     centre[0], centre[-1] = 0.0, math.pi / 2
     return centre, half
 
@@ -154,14 +155,14 @@ def _exact() -> tuple[Tensor, Tensor, Tensor]:
 
 def _nodes(edges: Tensor) -> Tensor:
     """Chebyshev nodes of all panels."""
-    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    middle, half = _middle_and_half(edges)
     return (middle[:, None] + half[:, None] * _chebyshev(_PER_PANEL)).flatten()
 
 
 def _through(edges: Tensor, at: Tensor) -> Tensor:
     """The matrix that interpolates from the nodes of all panels to the points `at`."""
     nodes = _chebyshev(_PER_PANEL)
-    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    middle, half = _middle_and_half(edges)
     matrix = torch.zeros(len(at), len(middle), _PER_PANEL, dtype=at.dtype)
     panel = (torch.searchsorted(edges, at, right=True) - 1).clamp(0, len(middle) - 1)
     rows = torch.arange(len(at))
