@@ -125,6 +125,29 @@ def test_plain_training_is_found_where_methods_are_columns(tool):
     assert "| opposite |" in text
 
 
+def test_runs_that_belong_to_several_items_stand_beside_the_papers_numbers_first(tool):
+    """The runs of Lukasik's sweep fill tables 3 and 4 on other data too; the paper's numbers are in table 7."""
+    names = (
+        "test_accuracy",
+        "ece",
+        "train_full_true",
+        "train_clean_true",
+        "train_noisy_true",
+        "train_noisy_given",
+    )
+    runs = [
+        Result(c, dict.fromkeys(names, 0.8 + 0.001 * c.seed))
+        for c in item("lukasik2020.table7").make("paper", "cifar10", None)
+        if (c.network, c.item) == ("resnet32", "figure2") and c.seed < 2
+    ]
+    sections = tool("results_cells").sections("lukasik2020", runs)
+    assert {s.item.id for s in sections} == {"table3", "table4", "table7"}
+    text = tool("results_paper").paper_page("lukasik2020", runs, sections)
+    assert text.index("## table7") < text.index("## table3")
+    assert "| CIFAR-10 resnet32 | 80.05 ± 0.07 | 2 | 79.41 to 80.69 | 80.44" in text
+    assert "- No cell is judged yet: 4 have fewer than three seeds." in text
+
+
 def test_items_without_printed_numbers_show_means_and_spread(tool):
     configs = item("tanno2019.figure3").make("paper", None, None)
     runs = [Result(c, {"test_accuracy": 0.5 + 0.01 * c.seed}) for c in configs if c.skill == 0.3]

@@ -45,6 +45,11 @@ class Section:
         return f"{self.item.id}: {self.item.title}{data}{earlier}"
 
     @property
+    def printed(self) -> bool:
+        """Whether a cell of ours has one of the paper's beside it."""
+        return any(e.ours and e.paper for e in self.table.entries)
+
+    @property
     def earlier(self) -> bool:
         """Whether the runs differ from the protocol only where the paper is silent: we read it so before."""
         return only_silent(self.paper, self.changes)
@@ -82,14 +87,17 @@ def sections(paper: str, results: Sequence[Result]) -> list[Section]:
                 more = [i for i, r in left.items() if i not in ids and _without_seed(r.config) in cells]
                 ids += sorted(more, key=lambda i: left[i].config.seed)
                 configs, runs = wanted(paper, item.id, size, data), [left[i] for i in ids]
+                if not ids:
+                    continue
+                section = _section(paper, item, data, configs, runs, ())
                 # A figure of which only runs of a table exist is not worth a section of empty rows.
-                known = shown.issuperset(ids) and (data is not None or 2 * len(ids) < len(configs))
-                if ids and not known:
-                    section = _section(paper, item, data, configs, runs, ())
-                    # Runs shared with another item may lack what this one shows.
-                    if any(e.ours for e in section.table.entries) or runs[0].config.item == item.id:
-                        shown.update(ids)
-                        found.append(section)
+                places = {_without_seed(r.config) for r in runs}
+                few = data is not None or (2 * len(places) < len(cells) and not section.printed)
+                # Runs shared with another item may lack what this one shows.
+                filled = any(e.ours for e in section.table.entries) or runs[0].config.item == item.id
+                if filled and not (few and shown.issuperset(ids)):
+                    shown.update(ids)
+                    found.append(section)
         found += _changed(paper, item, {i: r for i, r in left.items() if r.config.item == item.id})
     return found
 

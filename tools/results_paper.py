@@ -48,7 +48,7 @@ def paper_page(paper: str, results: Sequence[Result], found: Sequence[Section]) 
     ]
     if any(s.item.id == "table1-mnist" for s in found) and paper == "englesson2023":
         lines += ["", "![Accuracy against the rate of noise, ours and the paper's](table1-mnist.svg)"]
-    for section in sorted(found, key=lambda s: s.earlier):
+    for section in sorted(found, key=lambda s: (s.earlier, not s.printed)):
         lines += ["", *_section(section, results)]
     lines += ["", *_orderings(paper, results)]
     return "\n".join(lines) + "\n"
@@ -86,6 +86,8 @@ def _counted(found: Sequence[Section], words: str) -> Iterator[str]:
             f"- {judged} {words}: {agree} agree ({100 * agree / judged:.0f} %){only}. "
             f"Differ: {counts['differs']}; opposite: {counts['opposite']}; not judged: {counts['not judged']}."
         )
+    elif counts["not judged"]:
+        yield f"- No cell is judged yet: {counts['not judged']} have fewer than three seeds."
 
 
 def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:

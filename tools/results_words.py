@@ -18,7 +18,11 @@ NOISES = {
     "hammer_spammers": "hammer-spammers",
     "cifar10_annotators": "four annotators",
 }
-METHODS = {"ce": "ce (plain training)", "forward:transition=estimated": "forward (estimated matrix)"}
+METHODS = {
+    "ce": "ce (plain training)",
+    "forward:transition=estimated": "forward (estimated matrix)",
+    "backward:transition=estimated": "backward (estimated matrix)",
+}
 DATA = {
     "mnist": "MNIST",
     "cifar10": "CIFAR-10",
