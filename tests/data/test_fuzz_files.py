@@ -141,10 +141,10 @@ def fuzz(published, tmp_path, name, rounds):
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
-def test_damaged_files(published, tmp_path, name, scorecard):
+def test_damaged_files(published, tmp_path, name, audited, scorecard):
     """Scorecard 28: each reader on 40 damaged files."""
     fuzz(published, tmp_path, name, 40)
-    scorecard(28, files=40)
+    scorecard(28, files=40, **audited.figures())
 
 
 @pytest.mark.rel
@@ -152,8 +152,8 @@ def test_damaged_files(published, tmp_path, name, scorecard):
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
-def test_many_damaged_files(published, tmp_path, name, scorecard):
+def test_many_damaged_files(published, tmp_path, name, audited, scorecard):
     """Scorecard 18, 28: each reader on hundreds of damaged files."""
     fuzz(published, tmp_path, name, NIGHTLY)
     scorecard(18, examples=NIGHTLY)
-    scorecard(28, files=NIGHTLY)
+    scorecard(28, files=NIGHTLY, **audited.figures())

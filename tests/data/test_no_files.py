@@ -62,7 +62,7 @@ def alarm():
 
 @pytest.mark.rel
 @pytest.mark.parametrize("reader", READERS)
-def test_no_file(tmp_path, reader, scorecard):
+def test_no_file(tmp_path, reader, audited, scorecard):
     """Scorecard 28: one sentence, at once, whatever lies in the place of the file."""
     name, read = READERS[reader]
     for place, make in PLACES.items():
@@ -72,7 +72,7 @@ def test_no_file(tmp_path, reader, scorecard):
         with pytest.raises(DubitoError) as refused:
             read(folder / name)
         assert "\n" not in str(refused.value), place
-        scorecard(28, files=1)
+        scorecard(28, files=1, **audited.figures())
 
 
 @pytest.mark.rel

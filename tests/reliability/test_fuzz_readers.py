@@ -21,6 +21,7 @@ import pytest
 import torch
 from PIL import Image
 
+from audited import Audited
 from dubito import DubitoError, _files, _sealed, checkpoint
 from dubito.crowd import CrowdLabels
 from dubito.data import read_arrays, read_mask
@@ -245,10 +246,10 @@ def bounded() -> Iterator[None]:
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("read", READERS, ids=lambda f: f.__name__)
-def test_forged_files(read: Any, tmp_path: Path, scorecard: Callable[..., None]) -> None:
+def test_forged_files(read: Any, tmp_path: Path, audited: Audited, scorecard: Callable[..., None]) -> None:
     """Scorecard 28: our own formats, damaged and forged."""
     tried, refused = fuzz(read, tmp_path, PER_COMMIT)
-    scorecard(28, files=tried)
+    scorecard(28, files=tried, **audited.figures())
     assert refused
 
 
@@ -257,9 +258,11 @@ def test_forged_files(read: Any, tmp_path: Path, scorecard: Callable[..., None])
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("read", READERS, ids=lambda f: f.__name__)
-def test_many_forged_files(read: Any, tmp_path: Path, scorecard: Callable[..., None]) -> None:
+def test_many_forged_files(
+    read: Any, tmp_path: Path, audited: Audited, scorecard: Callable[..., None]
+) -> None:
     """Scorecard 18, 28: our own formats, damaged and forged, many times."""
     tried, refused = fuzz(read, tmp_path, NIGHTLY)
     scorecard(18, examples=tried)
-    scorecard(28, files=tried)
+    scorecard(28, files=tried, **audited.figures())
     assert refused

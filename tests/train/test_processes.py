@@ -170,6 +170,23 @@ def test_signals(server: Server, name: str, number: int, status: int, tmp_path: 
 
 
 @pytest.mark.rel
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["plain", "coteaching", "mentornet", "em", "pruning"])
+def test_many_signals(server: Server, name: str, tmp_path: Path, scorecard: Callable[..., None]) -> None:
+    """Scorecard 23: signals to training itself at random instants, 30 in all; each run goes on to the same end."""
+    alone, right = server.finish(name, tmp_path / "alone"), 0
+    for i in range(6):
+        number, folder = (signal.SIGINT, signal.SIGTERM)[i % 2], tmp_path / str(i)
+        begin = latest(folder)
+        status = server.stop(name, folder, number)
+        assert status == 128 + number
+        assert latest(folder) > begin
+        assert server.finish(name, folder) == alone
+        right += 1
+    scorecard(23, signals=right)
+
+
+@pytest.mark.rel
 def test_two_processes_in_one_folder(server: Server, tmp_path: Path) -> None:
     """Scorecard 32: the second is refused and names the first."""
     pid = server.start("plain", tmp_path / "run")
