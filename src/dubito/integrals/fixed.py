@@ -22,7 +22,8 @@ from .search import both_sides, bracket, curvature, look, nearer, signs
 NODES = 40  # per side, besides the mode
 _TO_MODE, _TO_ENDS = 14, 10
 _DROP = 17.0
-_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 25}
+_ELEMENTS = {"cpu": 1 << 18}  # rows x classes x nodes worked on at a time: what fits into a cache
+_MOST_ELEMENTS = 1 << 25  # on a GPU
 
 
 class FixedLikelihood(torch.autograd.Function):
@@ -32,7 +33,7 @@ class FixedLikelihood(torch.autograd.Function):
     def forward(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> tuple[Tensor, ...]:
         """mean, scale (..., K), temperature (..., 1), target (...)."""
         flat = [x.reshape(-1, x.shape[-1]) for x in (mean, scale, temperature)]
-        size = max(1, _ELEMENTS.get(mean.device.type, 1 << 20) // (mean.shape[-1] * 2 * NODES))
+        size = max(1, _ELEMENTS.get(mean.device.type, _MOST_ELEMENTS) // (mean.shape[-1] * 2 * NODES))
         parts = zip(*(x.split(size) for x in (*flat, target.reshape(-1))))
         answers = [fixed_rule(*part) for part in parts]
         answer = Answer(*(torch.cat(column) for column in zip(*answers)))
@@ -103,4 +104,4 @@ def _tanh_sinh(reach: Tensor) -> Nodes:
     log_weight = (k.cosh() * (6.0 / NODES * math.pi)).log() + F.logsigmoid(g) + F.logsigmoid(-g)
     offset = (reach * signs(reach)).unsqueeze(1) * torch.sigmoid(g)[:, None]
     weight = reach.log().unsqueeze(1) + log_weight[:, None]
-    return Nodes(offset.flatten(1), weight.flatten(1), torch.zeros_like(reach[:, 0], dtype=torch.bool))
+    return Nodes(offset.flatten(1), weight.flatten(1), reach.new_zeros(len(reach), dtype=torch.bool))
