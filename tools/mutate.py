@@ -143,8 +143,7 @@ class Run:
 
     def write(self) -> None:
         """One line for the session and one per module."""
-        from dubito.verify.covered import digest
-        from scorecard_recorder import session
+        from scorecard_recorder import digest, session
 
         self.head = self.head or session(self.since)
         lines: list[dict[str, Any]] = [
