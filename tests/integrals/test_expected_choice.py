@@ -69,6 +69,9 @@ def test_quasi_random_points_for_the_device(monkeypatch):
         expected_log_softmax(MEAN, SCALE, method="qmc", samples=50, generator=source, noise=noise)
         assert taken[-1][2] == 1.0
         assert torch.equal(taken[-1][4], bank_of(MEAN, 50, seed, noise))
+    for tol in (0.0, -1.0, float("nan")):
+        with pytest.raises(DubitoError, match="must be positive"):
+            expected_log_softmax(MEAN, SCALE, tol=tol)
     with pytest.raises(DubitoError, match="too few samples"):
         expected_log_softmax(MEAN, SCALE, method="qmc", samples=0)
     wide = torch.zeros(2, 9)
@@ -139,7 +142,9 @@ def test_class_by_class(lead):
 
 
 def test_the_class_axis_goes_back_where_it_was():
-    wanted = expected_log_softmax(MEAN, SCALE)
+    reports = []
+    wanted = expected_log_softmax(MEAN, SCALE, report=reports.append)
+    assert reports[0].points == 0  # quadrature does not say how many
     for dim in (0, -2):
         torch.testing.assert_close(expected_log_softmax(MEAN.t(), SCALE.t(), dim=dim), wanted.t())
     for dim in (1, -1):
