@@ -161,7 +161,7 @@ def expected_softmax_nll(
     else:
         some = Latent(*(None if x is None else x[kept] for x in latent))  # type: ignore[arg-type]
         log_p, result = _dispatch(some, target[kept].long(), options)
-        log_p = torch.zeros(target.shape, dtype=log_p.dtype, device=log_p.device).masked_scatter(kept, log_p)
+        log_p = log_p.new_zeros(target.shape).masked_scatter(kept, log_p)
     if report is not None:
         report(result)
     if kept is None:
