@@ -55,13 +55,20 @@ def test_replicates_of_sobol_sets(count, each):
 
 def test_rules_of_rising_size():
     """Products for up to three factors, of as many points as orders allow; Sobol sets beyond."""
+    orders = {1: (6, 12, 24, 48), 2: (4, 7, 12, 20), 3: (3, 5, 8, 13)}
+    sets = (64, 256, 1024, 4096)
     for rank in (1, 2, 3, 4):
         rules = module.rules(rank, 3, LIKE)
+        made = (
+            [module.hermite_rule(rank, order, LIKE) for order in orders[rank]]
+            if rank < 4
+            else [module.sobol_rule(count, 4, 3, LIKE) for count in sets]
+        )
+        assert all(torch.equal(a.points, b.points) for a, b in zip(rules, made, strict=True))
         sizes = [len(rule.points) for rule in rules]
         assert all(1.5 * a < b for a, b in itertools.pairwise(sizes))
         assert all(rule.points.shape[1] == rank for rule in rules)
         assert {rule.replicated for rule in rules} == {rank > 3}
-    assert torch.equal(rules[0].points, module.sobol_rule(64, 4, 3, LIKE).points)
     assert max(module._ORDERS) == module.PRODUCT_RANK
 
 

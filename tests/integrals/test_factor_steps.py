@@ -106,6 +106,7 @@ def test_the_weighted_mean_and_its_gradients(rows_at_a_time, stand, monkeypatch)
         torch.randn(3, generator=g, dtype=F64),
     )
     rule = module.hermite_rule(2, 4, LIKE)
+    rule.log_weight[5] -= 900.0  # a point that does not count
     given = [x.clone().requires_grad_() for x in inputs]
     wanted = mixed(*given, target, proposal, rule)
     log_p, errors, terms = module._Mixed.apply(*given, target, proposal, rule, 1e-5)
@@ -196,13 +197,13 @@ def test_a_curvature_that_is_not_one(monkeypatch):
     unit = torch.eye(2, dtype=F64)[None]
     zero, label = torch.zeros(1, 2, dtype=F64), torch.tensor([0])
 
-    def of(slope):
+    def of(slope, factors=unit):
         def solve(mean, *_):
             none = mean[:, 0]
             return Answer(none, none, none == none, slope(mean), mean, none.unsqueeze(-1)), None
 
         monkeypatch.setattr(module, "solve", solve)
-        return module.find_proposal(zero, zero + 1, unit, zero[:, :1], label)
+        return module.find_proposal(zero, zero + 1, factors, zero[:, :1], label)
 
     close(of(lambda u: 3.0 * u).root.abs(), unit)
     skew = of(lambda u: u @ torch.tensor([[-8.0, 2.0], [0.0, -3.0]], dtype=F64))
@@ -211,8 +212,12 @@ def test_a_curvature_that_is_not_one(monkeypatch):
     nothing = of(lambda u: u * math.nan)
     close(nothing.place, zero)
     close(nothing.root.abs(), unit)
+    steep = of(lambda u: 3.0 * u + 1.0)  # rising ever faster: no step is longer than 1
+    close(steep.place[0], [climb(lambda z: 2.0 * z + 1.0, 1)[0]] * 2)
+    both = torch.tensor([[[1.0, 1.0], [1.0, -1.0]]], dtype=F64)
+    first = torch.tensor([True, False])
     for sign in (math.inf, -math.inf):
-        end = of(lambda u, sign=sign: torch.where((u < -0.02) & (u > -0.06), sign, 0.0 * u))
+        end = of(lambda u, sign=sign: torch.where((u < -0.02) & (u > -0.06) & first, sign, 0.0 * u), both)
         close(end.place, zero)
         close(end.root @ end.root.mT, unit)
 
@@ -244,6 +249,8 @@ def test_one_rule_after_the_other(stand, monkeypatch):
         assert points == sizes[last]
         close(log_p, values[last])
         close(error, (values[last] - values[last - 1]).abs(), atol=1e-10)
+        exactly = float(error.max())
+        assert module.factor_log_likelihood(latent, target, exactly, 0, most=most)[2] == sizes[last]
     stand.tols.clear()
     module.factor_log_likelihood(latent, target, 1e-3, 0)
     module.factor_log_likelihood(latent, target, 1e-7, 0)

@@ -59,8 +59,9 @@ def sobol_rule(count: int, rank: int, seed: int, like: Tensor) -> Rule:
 def hermite_rule(rank: int, order: int, like: Tensor) -> Rule:
     """The product rule of an order, without the corners whose weight cannot matter."""
     k = torch.arange(1, order, dtype=torch.float64)
-    jacobi = torch.diag(k.sqrt(), 1) + torch.diag(k.sqrt(), -1)
-    nodes, vectors = torch.linalg.eigh(jacobi)
+    nodes, vectors = torch.linalg.eigh(
+        torch.diag(k.sqrt(), -1)
+    )  # which reads the lower half of a Jacobi matrix
     log_weight = 2 * vectors[0].abs().clamp(min=1e-150).log()
     points = torch.cartesian_prod(*[nodes] * rank).reshape(-1, rank)
     total = torch.cartesian_prod(*[log_weight] * rank).reshape(-1, rank).sum(-1)
@@ -92,7 +93,7 @@ class _Mixed(torch.autograd.Function):
         tol: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         sums = [torch.zeros_like(x) for x in (mean, scale, temperature, factors)]
-        peak = torch.full_like(mean[:, 0], -math.inf)
+        peak = mean.new_full((len(mean),), -math.inf)
         pieces, errors = [], torch.zeros_like(peak)
         size = max(1, _ROWS // max(1, len(mean)))
         for z, log_weight in zip(rule.points.split(size), rule.log_weight.split(size)):
