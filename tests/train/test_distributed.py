@@ -123,6 +123,12 @@ def compare_to_the_end(folder: Path, other: list[subprocess.Popen[str]], place: 
     assert results[0] is not None
     assert results[0] == results[1]
     assert read_metrics(folder / "run") == results[0]["history"]
+    first, second = (
+        sorted((where / "run" / "checkpoints").rglob("*.safetensors")) for where in (place, folder)
+    )
+    assert [(p.parent.name, p.name) for p in first] == [(p.parent.name, p.name) for p in second]
+    assert first
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(first, second))
 
 
 @pytest.mark.rel
