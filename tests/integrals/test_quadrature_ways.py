@@ -37,7 +37,9 @@ def test_kernels_come_first(monkeypatch, count):
     missed = torch.tensor([False, True, False, True]) if count == 4 else None
     monkeypatch.setattr(module.fused, "ready", lambda *_: True)
     monkeypatch.setattr(module.fused, "quadrature", lambda *_: (made, missed))
-    monkeypatch.setattr(module.fused, "missed", lambda log_p, error, tol: missed)
+    monkeypatch.setattr(
+        module.fused, "missed", lambda *given: missed if given == (made[0], made[1], 1e-3) else None
+    )
 
     def later(*given):
         assert [x.dtype for x in given[:3]] == [F64] * 3
@@ -70,6 +72,15 @@ def test_kernels_come_first(monkeypatch, count):
 def test_rows_without_any_spread():
     """At temperature 0 classes of scale 0 are compared: the lost row, the shared one, and one that is ordinary."""
     mean = torch.tensor([[1.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.5, 2.0, 1.0], [0.3, 0.1, -1.0]], dtype=F64)
+    none = module.spread_points(mean, mean.exp(), 0 * mean[:, :1], torch.zeros(4, dtype=torch.int64))
+    assert (none.ties.tolist(), none.lost.tolist()) == ([1.0] * 4, [False] * 4)
+    equal = torch.tensor(
+        [[2.0, 2.0, 3.0]], dtype=F64
+    )  # as high as a class that is spread out, below another such
+    alone = module.spread_points(
+        equal, torch.tensor([[0.0, 0.5, 0.5]], dtype=F64), 0 * equal[:, :1], torch.tensor([0])
+    )
+    assert (alone.ties.tolist(), alone.lost.tolist(), alone.mean.tolist()) == ([1.0], [False], equal.tolist())
     scale = torch.tensor([[0.0, 0.0, 0.5], [0.0, 0.0, 0.7], [1.0, 0.0, 0.25], [0.0, 0.5, 1.0]], dtype=F64)
     tau, target = torch.tensor([[0.0], [0.0], [0.0], [1.0]], dtype=F64), torch.zeros(4, dtype=torch.int64)
     found, _ = module.solve(mean, scale, tau, target, 1e-7)

@@ -62,6 +62,7 @@ def test_cells_in_the_angle():
 
 def test_table_ends_where_it_is_not_trusted():
     """Left of it log F is below -121 for every angle, and not far below for the normal; on the right 1 - F is 0."""
+    assert float(made._x_edges()[0]) == pytest.approx(made.X_MIN)
     alpha = torch.linspace(0.0, math.pi / 2, 25, dtype=F64)
     left = log_minus_log_cdf(torch.full_like(alpha, made.X_MIN), alpha)
     assert float(left.min()) == pytest.approx(made.DEEP, abs=0.1)
@@ -106,6 +107,33 @@ def test_samples_are_what_they_stand_for():
     off = (made.sample(x, alpha) - exact).abs()[trusted]
     assert float(off.max()) < 2e-9
     assert float(off.quantile(0.9)) < 1e-11
+
+
+def test_where_samples_are_taken(monkeypatch):
+    """At 7 Chebyshev points of every cell, u before v; v is in [0, 2] beside the normal, in [-2, 0] at the other end."""
+    monkeypatch.setattr(made, "sample", lambda x, alpha: x[:, None] + 1000 * alpha[None])
+    samples = made._samples.__wrapped__()
+    points = np.cos((np.arange(7) + 0.5) * math.pi / 7)
+    (centre, half), (angle, reach) = made._x_cells(), made._angle_cells()
+    assert samples.shape == (80, len(centre), 49)
+    for k, shift in ((0, 1.0), (1, 0.0), (40, 0.0), (78, 0.0), (79, -1.0)):
+        alpha = float(angle[k]) + float(reach[k]) * (points + shift)
+        for j in (0, 99, 230):
+            x = float(centre[j]) + float(half[j]) * points
+            wanted = (x[:, None] + 1000 * alpha[None]).ravel()
+            np.testing.assert_allclose(samples[k, j].numpy(), wanted, rtol=1e-12, atol=1e-9)
+
+
+def test_where_the_full_computation_is_made(monkeypatch):
+    """At 13 nodes of every panel: nine cells in x, the last panel what is left; x before alpha."""
+    monkeypatch.setattr(made, "log_minus_log_cdf", lambda x, alpha: x + 1000 * alpha)
+    x_panels, angle_panels, exact = made._exact.__wrapped__()
+    edges = made._x_edges()
+    assert x_panels.tolist() == sorted({*edges[::9].tolist(), float(edges[-1])})
+    assert (float(angle_panels[0]), float(angle_panels[-1])) == (0.0, math.pi / 2)
+    assert bool((angle_panels.diff() > 0).all())
+    wanted = made._nodes(x_panels)[:, None] + 1000 * made._nodes(angle_panels)[None]
+    torch.testing.assert_close(exact, wanted)
 
 
 @pytest.mark.parametrize("degree", [4, 5])
@@ -185,7 +213,7 @@ def test_rough_reading_goes_on_beyond_the_table(branchless):
 def test_first_and_last_angle_keep_their_form():
     """No terms in v and v^2 beside the normal; only even ones beside the Gumbel; right in both."""
     for dtype, close in ((F64, 3e-9), (torch.float32, 4e-6)):
-        tab = made.table(CPU, dtype)
+        tab = made.table.__wrapped__(CPU, dtype)  # made anew
         for column, (_, j) in zip(tab.coefficients, made.powers(tab.degree)):
             first, last = column[:: made.ANGLES], column[made.ANGLES - 1 :: made.ANGLES]
             assert (float(first.abs().max()) < 1e-11) is (j in (1, 2))

@@ -139,8 +139,7 @@ def spread_points(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tens
     Among themselves they are compared exactly: a target below another point has lost, and one that ties shares.
     """
     points = (scale == 0) & (temperature == 0)
-    ties = torch.ones_like(mean[:, 0])
-    lost = torch.zeros_like(ties, dtype=torch.bool)
+    ties, lost = mean.new_ones(len(mean)), mean.new_zeros(len(mean), dtype=torch.bool)
     if not bool(points.any()):
         return Spread(points, scale, mean, ties, lost)
     widths = torch.where(scale > 0, scale, math.inf).amin(-1, keepdim=True)
