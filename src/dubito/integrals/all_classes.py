@@ -63,7 +63,7 @@ def _gauss_legendre(n: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes in (0, 1) and weights, from the eigenvalues of the Jacobi matrix."""
     k = torch.arange(1, n, dtype=torch.float64)
     off = k / (4 * k * k - 1).sqrt()
-    nodes, vectors = torch.linalg.eigh(torch.diag(off, 1) + torch.diag(off, -1))
+    nodes, vectors = torch.linalg.eigh(torch.diag(off, -1))  # which reads the lower half
     return ((nodes + 1) / 2).to(like), (vectors[0] ** 2).to(like)
 
 
@@ -124,7 +124,7 @@ def refine(rows: Rows, tol: float) -> tuple[Panels, Tensor]:
     panels = Panels(
         index, edges[:, :-1].flatten(), (edges[:, 1:] - edges[:, :-1]).clamp(min=1e-300).flatten()
     )
-    error = torch.zeros_like(edges[:, 0])
+    error = edges.new_zeros(len(edges))
     kept: list[Panels] = []
     depth = 0
     while True:
@@ -187,11 +187,10 @@ class AllClasses(torch.autograd.Function):
         """The same nodes once more, for the derivatives."""
         mean, scale, temperature, log_p, *saved = ctx.saved_tensors
         rows, panels = _as_rows(mean, scale, temperature), Panels(*saved)
-        sums = [torch.zeros_like(mean) for _ in range(3)]
+        a = b = c = torch.zeros_like(mean)
         for part in _parts(panels, mean.shape[-1]):
             pieces = _backward_part(rows, part, grad.double(), log_p)
-            sums = [total.index_add(0, part.row, piece) for total, piece in zip(sums, pieces)]
-        a, b, c = sums
+            a, b, c = (total.index_add(0, part.row, piece) for total, piece in zip((a, b, c), pieces))
         c = c * rows.turn
         d_mean = -a / rows.width
         d_scale = -(rows.cos * b + rows.sin * c) / rows.width
@@ -234,7 +233,7 @@ def all_classes(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) ->
     ones have probability 0.
     """
     if mean.numel() == 0:
-        return mean + 0.0, mean.detach().sum(-1)
+        return mean.clone(), mean.detach().sum(-1)
     if tol < _QUICK or not fitting(mean, scale, temperature):
         return _ranked(mean, scale, temperature, tol, _normalised)
     log_p, error, hard = by_kernels(mean, scale, temperature, tol)
