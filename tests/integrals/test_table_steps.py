@@ -110,7 +110,7 @@ def test_samples_are_what_they_stand_for():
 
 
 def test_where_samples_are_taken(monkeypatch):
-    """At 7 Chebyshev points of every cell, u before v; v is in [0, 2] beside the normal, in [-2, 0] at the other end."""
+    """At 7 points of each cell, u before v; v is in [0, 2] beside the normal, [-2, 0] beside the Gumbel."""
     monkeypatch.setattr(made, "sample", lambda x, alpha: x[:, None] + 1000 * alpha[None])
     samples = made._samples.__wrapped__()
     points = np.cos((np.arange(7) + 0.5) * math.pi / 7)
