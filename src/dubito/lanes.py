@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import checkpoint
+from . import _thin, checkpoint
 from ._method import Stages
 from ._replay import Step, captured, draw, is_label_noise, stream_batches
 from .data import LabelledData
@@ -58,7 +58,7 @@ class Lane:
         stages: the method's stages; its procedure must be `Plain`.
         data: training examples; moved to `device`.
         augment: as in `train.fit`.
-        half: bfloat16 autocast and channels-last memory for the backbone, on a GPU only.
+        half: bfloat16 autocast, channels-last memory and convolutions by `_thin` for the backbone, on a GPU only.
         compile: fuse the backbone's kernels with torch.compile, on a GPU only.
     """
 
@@ -82,6 +82,7 @@ class Lane:
         self.model = model.to(device)
         if self.half:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            _thin.adopt(self.model.backbone)
         if compile and self.on_gpu:
             # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes slow.
             self.model.backbone.compile(dynamic=False)
