@@ -7,8 +7,8 @@ Every lane trains on its own noisy copy of random images, with augmentation, mom
 a paper do. Two ways of choosing cuDNN's algorithms are measured, each in a process of its own: searched (the
 fastest of a device to itself) and by its heuristics (`lanes.settings` takes these for several lanes). Counts of
 lanes are measured in turn, several rounds of each, and the median is taken. What several lanes make is divided by
-one run alone of the same kind (what streams bring), and by the faster of the two (what a user gains). One line is appended to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where
-that is set).
+one run alone of the same kind (what streams bring), and by the faster of the two (what a user gains). One line is
+appended to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where that is set).
 """
 
 from __future__ import annotations
