@@ -11,6 +11,7 @@ from dubito import DubitoError
 from dubito.integrals import (
     BoundedTemperature,
     expected_log_softmax,
+    sampled,
     sampled_log_softmax,
     sampled_variance,
 )
@@ -103,3 +104,35 @@ def test_ends_of_a_learned_temperature():
         with pytest.raises(DubitoError, match="no such range"):
             BoundedTemperature(lo, hi)
     assert float(BoundedTemperature(1e-3, 1.0)().detach()) == pytest.approx(0.5005)
+
+
+def test_a_floor_is_not_for_the_kernels(monkeypatch):
+    """They take the draws where nothing is raised to a floor."""
+    taken = torch.tensor(7.0)
+    monkeypatch.setattr(sampled.draws, "fit", lambda *_: True)
+    monkeypatch.setattr(sampled.draws, "average", lambda *_: taken)
+    mean, noise = torch.tensor([1.0, 0.0, -0.5]), torch.zeros(2, 3)
+    assert sampled_log_softmax(mean, mean, noise) is taken
+    for floor in (0.1, 1.0):
+        found = sampled_log_softmax(mean, mean, noise, floor=floor)
+        wanted = torch.log_softmax(mean, -1).exp().clamp(min=floor)
+        torch.testing.assert_close(found.exp(), wanted)
+
+
+def test_a_single_class_with_factors():
+    one, noise = torch.ones(1), torch.zeros(4, 1)
+    found = sampled_log_softmax(one, one, noise, factors=torch.ones(1, 2), factor_noise=torch.ones(4, 2))
+    assert found.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("tau", [0.0, 1.0])
+def test_streamed_draws_have_no_gradient_at_temperature_zero(tau):
+    """The argmax does not move with the latent; at another temperature the same draws do have one."""
+    mean, scale = (torch.tensor([[0.5, 0.2, -1.0]], requires_grad=True) for _ in range(2))
+    temperature = torch.full((1, 1), tau, requires_grad=True)
+    noise = torch.randn(8, 1, 3, generator=torch.Generator().manual_seed(0))
+    log_p = sampled.average_blocks(mean, scale, None, temperature, lambda: iter([(noise, None)]), 8)
+    inputs = (mean, scale, temperature)
+    for grad in torch.autograd.grad(log_p[0, 0], inputs):
+        assert bool(grad.any()) is (tau > 0)
+        assert bool(grad.isfinite().all())
