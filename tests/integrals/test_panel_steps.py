@@ -121,7 +121,7 @@ def test_parts_do_not_matter(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_points_among_the_classes(dtype):
-    """Without temperature: the highest point stands for its ties, lower ones have lost, far and wide classes decide."""
+    """Without temperature: the highest point stands for its ties, lower ones have lost, wide classes decide."""
     mean = torch.tensor([[1.0, 1.0, 0.0, 0.5], [-1.0, 2.0, 3.0, 0.0], [0.0, 7.0, 2.0, 1.0]], dtype=dtype)
     scale = torch.tensor([[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 50.0, 0.0], [0.3, 0.0, 0.5, 0.0]], dtype=dtype)
     mean.requires_grad_()

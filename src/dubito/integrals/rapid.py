@@ -74,14 +74,14 @@ def rapid(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol:
 
 
 def _split(inputs: tuple[Tensor, ...], nodes: int) -> Iterable[tuple[Tensor, ...]]:
-    size = max(1, _ELEMENTS // (inputs[0].shape[-1] * nodes))
-    return [inputs] if size >= len(inputs[0]) else zip(*(x.split(size) for x in inputs))
+    rows, classes = inputs[0].shape
+    size = max(1, _ELEMENTS // (classes * nodes))
+    return [inputs] if size >= rows else zip(*(x.split(size) for x in inputs))
 
 
 def _joined(parts: list[_T]) -> _T:
-    if len(parts) == 1:
-        return parts[0]
-    return type(parts[0])(*(torch.cat(column) for column in zip(*parts)))
+    first, *others = parts
+    return type(first)(*(torch.cat(column) for column in zip(*parts))) if others else first
 
 
 @lru_cache(maxsize=1)
@@ -101,7 +101,7 @@ def find(rows: Columns, drop: float) -> Stretch:
     above = (sin * ((math.log(len(rows.mean)) + drop) / ROOT_C)).add_(cos, alpha=far)
     top = torch.add(rows.mean, rows.width, alpha=2.0).amax(0)
     low = width * -far
-    step = top.clamp_(min=0.0).addcmul_(width, above).sub_(low).mul_(1 / (_POINTS - 1))
+    step = top.addcmul_(width, above).sub_(low).mul_(1 / (_POINTS - 1))
     numbers, sums = _points()
     value = sweep(rows, torch.addcmul(low, numbers, step))
     value -= value.amax(0)
