@@ -11,6 +11,7 @@ from dubito.integrals import likelihood
 from dubito.integrals.gumbel_normal import EULER, ROOT_C, log_minus_log_cdf
 from dubito.integrals.likelihood import Nodes, integrate
 from dubito.integrals.rows import make_rows
+from dubito.integrals.search import Support
 
 F64 = torch.float64
 H = 1e-4
@@ -157,6 +158,21 @@ def test_outside_the_table_it_is_computed_in_full(tau, begin, end):
             close(part, wanted, 1e-4, 1e-4 * size)
 
 
+@pytest.mark.parametrize(
+    ("growth", "spoilt"),
+    [(50.4, True), (49.6, False), (0.052, False), (0.048, True), (0.07, False), (1.0, False)],
+)
+def test_maps_that_grow_too_much_or_too_little(growth, spoilt):
+    """t = v exp(c v^4), whose growth t'(v) v / t is 1 in the middle and given at both ends."""
+    end = 2.6
+    c = (growth - 1) / (4 * end**4)
+    reach = end * math.exp(c * end**4)
+    both = [torch.tensor([[x, x]], dtype=F64) for x in (reach, end, 2 * end / (reach / end * growth))]
+    middle = torch.tensor([[0.0]], dtype=F64)
+    support = Support(middle, middle + 2.0, *both)
+    assert bool(likelihood.laplace_nodes(support, 33).spoilt) is spoilt
+
+
 def test_derivatives_change_their_variables():
     """From (t, sigma, tau) at width 1 to (x, alpha), by differences along the circle."""
 
@@ -192,6 +208,7 @@ def test_steps_between_nodes():
         (-1.5, 1e-3, False),
         (3.5, 1e-3, False),
         (1.0, 1e-3, False),
+        (-1.0, 1e-3, False),
     ):
         mean = torch.tensor([[0.3, place], [0.3, 0.4]], dtype=F64)
         rows = make_rows(
