@@ -114,6 +114,7 @@ class Server:
         self.own, self.jobs, self.late, self.tell = own, jobs, late, tell
         self.left: list[Named] = []
         self.ready: set[str] = set()
+        self.kept: set[str] = set()  # modules that made what is kept
 
     def __call__(
         self, files: list[str], todo: list[Named], plain: dict[str, Any], out: Path, log: Path
@@ -122,11 +123,14 @@ class Server:
         trace = worker.Trace(plain)
 
         def work(items: list[Any]) -> None:
+            at_import = trace.taken()
+            worker.warm()
+            self.kept = set(trace.taken())
             sys.settrace(None)
             gc.collect()
             gc.freeze()
             if not out.is_file():
-                watch(items, plain, trace.taken(), out, self.jobs)
+                watch(items, plain, at_import, out, self.jobs)
             self.reached = Reached.read(out)
             self.by_name = {item.nodeid: item for item in items}
             worker.side_by_side(
@@ -160,7 +164,7 @@ class Server:
 
     def survive(self, module: str, mutant: Mutant, items: list[Any]) -> int:
         """In a fork."""
-        return worker.survive(module, mutant, items, self.reached.tests)
+        return worker.survive(module, mutant, items, self.reached.tests, module in self.kept)
 
     def ended(self, what: tuple[str, Mutant, bool], status: int, seconds: float) -> None:
         """Tell what came of a mutant."""

@@ -80,6 +80,26 @@ def word(status: int) -> str:
     return SURVIVED if status == PASSED else SLOW if status == -signal.SIGALRM else KILLED
 
 
+def warm() -> None:
+    """Make what many tests need and none changes, so that not every process has to: the tables of the integrals."""
+    import torch
+
+    from dubito.integrals import grid, table
+
+    for dtype in (torch.float64, torch.float32):
+        table.table(torch.device("cpu"), dtype)
+    grid.grid()
+
+
+def forget() -> None:
+    """Whatever the project has kept from earlier calls is made anew from here on."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("dubito"):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
 class Loop:
     """A plugin that takes the place of pytest's loop over the tests."""
 
@@ -167,6 +187,7 @@ def can_stand_in(module: str, tree: Any) -> bool:
 def watch(items: list[Any], plain: dict[str, Any]) -> tuple[Watched, list[str]]:
     """Run tests with every module in its own place: seconds and lines of those that pass, names of the others."""
     trace = Trace(plain)
+    forget()
     for module, tree in plain.items():
         can_stand_in(module, tree)
     found: Watched = {}
@@ -189,12 +210,14 @@ def watch(items: list[Any], plain: dict[str, Any]) -> tuple[Watched, list[str]]:
         found[item.nodeid] = {"seconds": seconds, "lines": lines, "place": len(found)}
 
 
-def survive(module: str, mutant: Mutant, items: list[Any], watched: Watched) -> int:
-    """In a fork: put the change in place and run the tests until one fails."""
+def survive(module: str, mutant: Mutant, items: list[Any], watched: Watched, anew: bool) -> int:
+    """In a fork: put the change in place and run the tests until one fails; with `anew`, nothing kept is used."""
     try:
         patch(module, mutant.tree, str(module_path(module)), expect_change=True)
     except UnpatchableError:
         return UNPATCHED
+    if anew:
+        forget()
     return FAILED if any(failed for _, failed, _ in run(items, watched)) else PASSED
 
 
