@@ -38,6 +38,7 @@ from dubito.backbones import build
 from dubito.data import LabelledData
 from dubito.model import Model
 from dubito.train import fit
+from dubito.verify.covered import digests
 
 HERE = Path(__file__).resolve().parents[1]
 LR, EPS = 1e-3, 1e-7
@@ -180,6 +181,7 @@ def record(kind: str, name: str, found: dict[str, dict[str, list[float]]], base:
         "threads": torch.get_num_threads(),
         "load": round(os.getloadavg()[0], 2),
         "versions": {n: _version(n) for n in ("dubito", "torch", "skorch", "lightning")},
+        "parts": digests(),
         "rounds": rounds,
         "steps": steps,
         "seconds": {who: {k: round(v, 5) for k, v in m.items()} for who, m in medians.items()},

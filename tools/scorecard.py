@@ -56,7 +56,10 @@ def records(folder: Path, marks: Marks) -> list[dict[str, Any]]:
         part = str(head["command"]).partition(" -k ")[2]
         for line in lines:
             if "test" in line and line["passed"] + line["failed"] and marks.exists(line):
-                told = {"covers": marks.covers(line), "changed": marks.changed(head, line)}
+                told = {
+                    "covers": marks.covers(line),
+                    "changed": marks.changed(head, line) + measured_before(line),
+                }
                 found[line["test"], part] = {
                     **line,
                     **told,
@@ -64,6 +67,12 @@ def records(folder: Path, marks: Marks) -> list[dict[str, Any]]:
                     "torch": head["versions"]["torch"],
                 }
     return [found[key] for key in sorted(found)]
+
+
+def measured_before(line: dict[str, Any]) -> list[str]:
+    """What had changed already when a test read figures that something else had measured."""
+    told = [figures.get("changed_since", []) for figures in line["figures"].values()]
+    return sorted({part for lists in told for parts in lists for part in parts})
 
 
 def mutation(folder: Path) -> tuple[list[dict[str, Any]], str]:

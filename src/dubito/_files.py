@@ -112,6 +112,18 @@ def cannot_write(path: Path, size: int, error: OSError) -> DubitoError:
     )
 
 
+def check_delimiter(delimiter: str, where: Path) -> str:
+    """One character that can stand between two cells."""
+    if len(delimiter) != 1 or delimiter in '\r\n"\0':
+        raise DubitoError(
+            "this cannot separate the columns of a table",
+            where=str(where),
+            expected="a delimiter of one character",
+            got=repr(delimiter[:40]),
+        )
+    return delimiter
+
+
 def read_bounded(path: Path, most: int) -> bytes:
     """The bytes of a regular file (links not followed) of at most `most` bytes."""
     kind = kind_of(path)

@@ -123,9 +123,17 @@ def verify() -> None:
 
 
 def main() -> None:
-    """Entry point: an error of ours is one sentence, not a traceback."""
+    """Entry point: an error of ours, of the disk or of memory is one sentence, not a traceback."""
     try:
         app()
     except DubitoError as error:
-        typer.echo(f"dubito: {error}", err=True)
-        sys.exit(2)
+        said = str(error)
+    except OSError as error:
+        place = f" at {error.filename!r}" if error.filename is not None else ""
+        said = f"the system refuses{place}: got {error.strerror or error}"
+    except MemoryError:
+        said = "there is not enough memory for this"
+    else:
+        return
+    typer.echo(f"dubito: {' '.join(said.splitlines())}", err=True)
+    sys.exit(2)

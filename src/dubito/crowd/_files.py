@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .._files import check_delimiter
 from ..errors import DubitoError, nearest
 
 
@@ -99,7 +100,8 @@ def read_csv(path: Path, names: list[str], delimiter: str | None) -> dict[str, A
 
 
 def _lines(path: Path, delimiter: str | None) -> Iterator[tuple[int, list[str]]]:
-    separator = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
+    usual = "\t" if path.suffix.lower() == ".tsv" else ","
+    separator = usual if delimiter is None else check_delimiter(delimiter, path)
     line = 0
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

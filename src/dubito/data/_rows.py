@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from .._files import check_delimiter
 from ..errors import DubitoError, nearest
 from ._files import one_line
 
@@ -60,7 +61,8 @@ def chunks(
             got=suffix or "no suffix",
             remedy="give delimiter= for text of another name",
         )
-    return _csv(path, columns, encoding, delimiter or _DELIMITERS[suffix])
+    separator = _DELIMITERS[suffix] if delimiter is None else check_delimiter(delimiter, path)
+    return _csv(path, columns, encoding, separator)
 
 
 def check_columns(there: Sequence[str], wanted: Sequence[str], where: str, hint: str = "") -> None:
@@ -122,8 +124,11 @@ def _csv(path: Path, columns: Sequence[str], encoding: str | None, delimiter: st
 
 def _encoding(path: Path) -> str:
     """By the byte order mark, else UTF-8; never guessed from the letters."""
-    with path.open("rb") as f:
-        head = f.read(4)
+    try:
+        with path.open("rb") as f:
+            head = f.read(4)
+    except OSError as error:
+        raise DubitoError("cannot read", where=str(path), got=error.strerror) from None
     return next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
 
 
