@@ -11,15 +11,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .triton_all_row import nodes_of, prepare, rate_of, total_of
+from .triton_all_row import nodes_of, prepare, rate_of, ratio_of, total_of
 from .triton_range import TURNS
 from .triton_table import ROOT_C, pick
 
-SMALL = 64  # nodes of a chunk, but for rows that took many
+SMALL, MANY = 64, 496  # nodes of a chunk, but for rows of more intervals than that
 
 
 @triton.jit
-def _sums(table_ptr, column, tail, grad, log_p, classes, t, total):
+def _sums(table_ptr, column, grad, log_p, classes, t, total, per_tau):
     """Over all classes at t (nodes,): shares times gradients, and rates."""
     index = tl.zeros(t.shape, tl.int32)
     weighted = tl.zeros(t.shape, tl.float32)
@@ -27,18 +27,10 @@ def _sums(table_ptr, column, tail, grad, log_p, classes, t, total):
     for start in range(0, classes, TURNS):
         for turn in tl.static_range(TURNS):
             j = index + (start + turn)
-            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
+            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, t, per_tau, j)
             weighted += _share(grad, log_p, j, log_rate, total)
             rates += tl.exp(tl.minimum(log_rate, 80.0))
     return weighted, rates
-
-
-@triton.jit
-def _ratio(tail, cot, j, x, straight, m_v, m_x):
-    """(dM / d alpha) / (dM / dx) of class j."""
-    log_inverse, slope, edge, line, turns, cos, sin = tail
-    bent = m_v * pick(turns, j) / tl.minimum(m_x, -1e-30)
-    return tl.where(straight, (pick(slope, j) - x) * pick(cot, j), bent)
 
 
 @triton.jit
@@ -49,23 +41,22 @@ def _share(grad, log_p, j, log_rate, total):
 
 @triton.jit
 def _part(
-    table_ptr, column, tail, grad, log_p, classes, t, log_step, WIDE: tl.constexpr
+    table_ptr, column, tail, grad, log_p, classes, t, log_weight, per_tau, WIDE: tl.constexpr
 ):  # fmt: skip
     """A chunk's part of the gradients in mean and scale, one class per lane, and of the temperature's, (nodes,)."""
-    log_inverse, slope, edge, line, turns, cos, sin = tail
-    cot = cos / sin
+    turns, slopes, cos, sin = tail
     index = tl.zeros(t.shape, tl.int32)
     lane = tl.arange(0, WIDE)
     to_mean = tl.zeros([WIDE], tl.float32)
     to_scale = tl.zeros([WIDE], tl.float32)
     heat = tl.zeros(t.shape, tl.float32)
-    total = total_of(table_ptr, column, classes, t, log_step)
-    weighted, rates = _sums(table_ptr, column, tail, grad, log_p, classes, t, total)
+    total = total_of(table_ptr, column, classes, t, log_weight)
+    weighted, rates = _sums(table_ptr, column, grad, log_p, classes, t, total, per_tau)
     for start in range(0, classes, TURNS):
         for turn in tl.static_range(TURNS):
             j = index + (start + turn)
-            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
-            ratio = _ratio(tail, cot, j, x, straight, m_v, m_x)
+            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, t, per_tau, j)
+            ratio = ratio_of(tail, column[4], j, x, straight, m_v, m_x)
             rate = tl.exp(tl.minimum(log_rate, 80.0))
             in_x = rate * weighted - _share(grad, log_p, j, log_rate, total) * rates
             c, s = pick(cos, j), pick(sin, j)
@@ -90,14 +81,16 @@ def _row(
     heat = 0.0
     # A row without gradients may be one that another rule has taken over: its nodes may be anywhere.
     if tl.max(tl.where(grad == 0, 0.0, 1.0)) > 0:
-        low, step = tl.load(places_ptr + row), tl.load(places_ptr + rows + row)
-        norm = tl.load(places_ptr + 2 * rows + row)
-        chunks = tl.load(places_ptr + 3 * rows + row).to(tl.int32) // CHUNK
+        low, length = tl.load(places_ptr + row), tl.load(places_ptr + rows + row)
+        even, norm = tl.load(places_ptr + 2 * rows + row), tl.load(places_ptr + 3 * rows + row)
+        intervals = tl.load(places_ptr + 4 * rows + row).to(tl.int32)
         grad -= tl.where(keep, tl.exp(log_p), 0.0) * tl.sum(grad)  # through the normalisation
         log_p = tl.maximum(log_p + norm, -1e30)
-        for i in range(chunks):
-            t = nodes_of(low, step, i, CHUNK)
-            a, y, more = _part(table_ptr, column, tail, grad, log_p, classes, t, tl.log(step), WIDE)
+        for start in range(0, intervals + 1, CHUNK):
+            t, log_weight = nodes_of(low, length, even, start + tl.arange(0, CHUNK), intervals)
+            a, y, more = _part(
+                table_ptr, column, tail, grad, log_p, classes, t, log_weight, ROOT_C / gumbel, WIDE
+            )  # fmt: skip
             to_mean -= a
             to_scale -= y
             heat += more
@@ -106,29 +99,28 @@ def _row(
     tl.store(d_tau_ptr + row, ROOT_C * heat, mask=heated > 0)
 
 
-@triton.jit(do_not_specialize=["rows", "classes", "tau_stride", "heated"])
+@triton.jit(do_not_specialize=["rows", "classes", "tau_stride", "heated", "most"])
 def backward_kernel(
     mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
-    d_scale_ptr, d_tau_ptr, rows, classes, tau_stride, heated,
-    CHUNK: tl.constexpr, WIDE: tl.constexpr, MANY: tl.constexpr, ROWS: tl.constexpr,
+    d_scale_ptr, d_tau_ptr, rows, classes, tau_stride, heated, most,
+    CHUNK: tl.constexpr, WIDE: tl.constexpr, AGAIN: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """All rows, one per program, but those of many nodes; MANY: only these, some rows per program."""
-    if MANY:
+    """All rows, one per program, but those above `most` intervals; AGAIN: only these, some rows per program."""
+    if AGAIN:
         begin = tl.program_id(0) * ROWS
         at = begin + tl.arange(0, ROWS)
-        nodes = tl.load(places_ptr + 3 * rows + at, mask=at < rows, other=0.0)
-        if tl.max(nodes) <= CHUNK:
+        if tl.max(tl.load(places_ptr + 4 * rows + at, mask=at < rows, other=0.0)) <= most:
             return
         for i in range(tl.minimum(rows - begin, ROWS)):
             row = begin + i
-            if tl.load(places_ptr + 3 * rows + row) > CHUNK:
+            if tl.load(places_ptr + 4 * rows + row) > most:
                 _row(
                     mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
                     d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK, WIDE,
                 )  # fmt: skip
     else:
         row = tl.program_id(0)
-        if tl.load(places_ptr + 3 * rows + row) <= 512.0:
+        if tl.load(places_ptr + 4 * rows + row) <= most:
             _row(
                 mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
                 d_scale_ptr, d_tau_ptr, row, rows, classes, tau_stride, heated, CHUNK, WIDE,

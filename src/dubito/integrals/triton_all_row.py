@@ -1,6 +1,6 @@
 # ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call, assignment"
-"""What both passes over all classes share: classes along lanes, and rates at nodes. Imported where Triton is."""
+"""What both passes over all classes share: classes along lanes, nodes, and rates. Imported where Triton is."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from .triton_launch import log
 from .triton_range import TURNS
 from .triton_table import ROOT_C, X_MAX, columns, look_up, pick
 
+_EULER = tl.constexpr(0.5772156649015329)
+
 
 @triton.jit
 def prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, WIDE: tl.constexpr):
-    """Places in memory, mask, the columns that a look-up needs, and those that a rate needs besides.
+    """Places in memory, mask, the columns that a rate needs, and those that gradients need besides.
 
-    Means are relative to the highest. The Gumbel's tail is exactly exponential far to the right, beyond `edge`.
+    Means are relative to the highest.
     """
     k = tl.arange(0, WIDE)
     at = row.to(tl.int64) * classes + k
@@ -24,26 +26,46 @@ def prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, WIDE: tl.const
     k, keep, mean, scale, inverse, base, offset, turn = columns(
         mean_ptr, scale_ptr, angle_ptr, row, 0, classes, shift, gumbel, WIDE
     )
-    cos, sin = scale * inverse, gumbel * inverse
-    slope = ROOT_C / sin
-    edge = 8 + ROOT_C * cos / sin
-    line = slope * slope * cos * cos * 0.5 - 0.5772156649015329 + tl.log(slope)
-    log_inverse = tl.where(keep, tl.log(inverse), -1e30)
-    return at, keep, (mean, inverse, base, offset), (log_inverse, slope, edge, line, turn, cos, sin)
+    sin = gumbel * inverse
+    return at, keep, (mean, inverse, base, offset, scale / gumbel), (turn, ROOT_C / sin, scale * inverse, sin)
 
 
 @triton.jit
-def nodes_of(low, step, i, CHUNK: tl.constexpr):
-    """The i-th chunk of nodes."""
-    return low + step * (i * CHUNK + tl.arange(0, CHUNK))
+def nodes_of(low, length, even, j, intervals):
+    """The j-th of equally spaced s in [0, 1], as t, and the logarithm of its weight.
+
+    A parabola t(s) brings the middle of the mass near the middle of the nodes: the long tail on the left, which
+    only tiny probabilities feel, needs few of them.
+    """
+    s = j / intervals
+    t = low + length * s * (even + (1 - even) * s)
+    return t, tl.where(j <= intervals, tl.log(length / intervals * (even + 2 * (1 - even) * s)), -1e30)
 
 
 @triton.jit
-def total_of(table_ptr, column, classes, t, log_step):
-    """G + log step at t (nodes,)."""
-    mean, inverse, base, offset = column
+def evenness(low, high, middle):
+    """Of the parabola; 1 is a straight line."""
+    return tl.minimum(tl.maximum(4 * (middle - low) / (high - low) - 1, 0.35), 1.65)
+
+
+@triton.jit
+def error_of(p, every, half, total):
+    """How far a probability may be off: by the sum over classes, and by what every other node alone gives.
+
+    The change by halving the step, squared, is relative: it counts less for small probabilities, down to 1e-8.
+    """
+    moved = 2 * half / every - 1
+    share = tl.where(p > 1e-8, tl.maximum(tl.sqrt(p), 1e-3), 0.0)
+    error = 2 * tl.abs(total - 1) + tl.max(tl.where(share > 0, moved * moved * share, 0.0))
+    return tl.where(error < 1e30, error, float("inf"))  # a NaN compares as false
+
+
+@triton.jit
+def total_of(table_ptr, column, classes, t, log_weight):
+    """G + log of the weights at t (nodes,)."""
+    mean, inverse, base, offset, cot = column
     index = tl.zeros(t.shape, tl.int32)
-    total = tl.zeros(t.shape, tl.float32) + log_step
+    total = log_weight
     for start in range(0, classes, TURNS):
         for turn in tl.static_range(TURNS):
             j = index + (start + turn)
@@ -55,16 +77,27 @@ def total_of(table_ptr, column, classes, t, log_step):
 
 
 @triton.jit
-def rate_of(table_ptr, column, tail, t, j):
-    """Of class j at t (nodes,): x, M, log of the rate, whether on the exponential tail, dM/d offset, dM/dx."""
-    mean, inverse, base, offset = column
-    log_inverse, slope, edge, line, turn, cos, sin = tail
-    x = (t - pick(mean, j)) * pick(inverse, j)
+def rate_of(table_ptr, column, t, per_tau, j):
+    """Of class j at t (nodes,): x, M, log of the rate, whether on the exponential tail, dM/d offset, dM/dx.
+
+    The Gumbel's tail is exactly exponential far to the right.
+    """
+    mean, inverse, base, offset, cots = column
+    off, per, cot = t - pick(mean, j), pick(inverse, j), pick(cots, j)
+    x = off * per
     m, m_x, m_v = look_up(table_ptr, x, pick(base, j), pick(offset, j))
-    straight = (x > pick(edge, j)) & ((m < -21.0) | (x > X_MAX))
-    bent = m + log(tl.maximum(-m_x, 1e-30))
-    log_rate = tl.where(straight, pick(line, j) - pick(slope, j) * x, bent) + pick(log_inverse, j)
+    straight = (x > 8 + ROOT_C * cot) & ((m < -21.0) | (x > X_MAX))
+    line = 0.5 * ROOT_C * ROOT_C * cot * cot - _EULER + log(per_tau) - off * per_tau
+    log_rate = tl.where(straight, line, m + log(tl.maximum(-m_x * per, 1e-37)))
     return x, m, log_rate, straight, m_v, m_x
+
+
+@triton.jit
+def ratio_of(tail, cots, j, x, straight, m_v, m_x):
+    """(dM / d alpha) / (dM / dx) of class j."""
+    turns, slopes, cos, sin = tail
+    bent = m_v * pick(turns, j) / tl.minimum(m_x, -1e-30)
+    return tl.where(straight, (pick(slopes, j) - x) * pick(cots, j), bent)
 
 
 @triton.jit
@@ -76,7 +109,7 @@ def _sum(terms, even):
 
 
 @triton.jit
-def log_sums(table_ptr, column, tail, classes, t, log_step, CHUNK: tl.constexpr, WIDE: tl.constexpr):
+def log_sums(table_ptr, column, classes, t, log_weight, per_tau, CHUNK: tl.constexpr, WIDE: tl.constexpr):
     """For each class, one per lane, over a chunk: the largest log-term, and sums over all and over even nodes."""
     index = tl.zeros(t.shape, tl.int32)
     lane = tl.arange(0, WIDE)
@@ -84,11 +117,11 @@ def log_sums(table_ptr, column, tail, classes, t, log_step, CHUNK: tl.constexpr,
     peak = tl.full([WIDE], -1e30, tl.float32)
     every = tl.zeros([WIDE], tl.float32)
     half = tl.zeros([WIDE], tl.float32)
-    total = total_of(table_ptr, column, classes, t, log_step)
+    total = total_of(table_ptr, column, classes, t, log_weight)
     for start in range(0, classes, TURNS):
         for turn in tl.static_range(TURNS):
             j = index + (start + turn)
-            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, tail, t, j)
+            x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, t, per_tau, j)
             top, full, some = _sum(log_rate + total, even)
             mine = lane == start + turn
             peak = tl.where(mine, top, peak)

@@ -8,7 +8,7 @@ What depends on a class alone is found for 32 classes at once, one per lane, and
 the other is looked up at all nodes, twice: for the weights of the nodes, and for the gradients. So sums over all
 classes stay inside a lane, and memory is O(rows x classes). Rows that miss are done again with 64 and 512 nodes by
 further launches, in which the others are passed over; what misses again (scales of very different size) is left to
-the thorough rule. Imported only where Triton is.
+the thorough rule. Up to 32 classes `triton_kept` goes first. Imported only where Triton is.
 """
 
 from __future__ import annotations
@@ -19,18 +19,13 @@ import triton.language as tl
 from torch import Tensor
 
 from . import table as _table
+from .triton_kept import CHANGE, COARSE, DEEP, EDGE, NOTHING, REACH, ROUNDING, SHARE, kept_kernel
 from .triton_launch import Launcher
 from .triton_range import TURNS, WIDE, support
 from .triton_table import ROOT_C, columns, look_up, pick, place_angle, tables, target_slope
 
 _FAR = tl.constexpr(_table.FAR)
-_ROUNDING = tl.constexpr(2.5e-7)  # of 14 + |log p|: what table and float32 leave
 ALLOWED = 3e-7  # beyond the tolerance, relative to log p
-_DEEP = tl.constexpr(-120.0)  # of the sum of log F: below it a term may lie outside the table
-_EDGE = tl.constexpr(5e-6)  # of a weight: the range must not end before the integrand does
-_CHANGE, _NOTHING, _SHARE = tl.constexpr(3e-3), tl.constexpr(1e-7), tl.constexpr(1e-4)
-# Halving the step tells the error only where every class is smooth on the scale of a step: in widths of the class.
-_COARSE, _REACH = tl.constexpr(1.6), tl.constexpr(5.0)
 _ROWS = tl.constexpr(8)  # rows that a program of the second and third launch goes through
 
 
@@ -143,8 +138,8 @@ def _row(
         # A class that rises within the range, in less than a step.
         place = tl.minimum(tl.maximum((mean - low) / (high - low), 0.0), 1.0)
         local = step * (even + 2 * (1 - even) * place)
-        within = (mean + _REACH / inverse > low) & (mean - _REACH / inverse < high)
-        jump += tl.sum((keep & within & (local * inverse > _COARSE)).to(tl.int32))
+        within = (mean + REACH / inverse > low) & (mean - REACH / inverse < high)
+        jump += tl.sum((keep & within & (local * inverse > COARSE)).to(tl.int32))
     terms = log_f + log_slope + tl.log(step * stretch) - tl.log(own_width)
     top = tl.max(terms)
     parts = tl.exp(terms - top)
@@ -156,11 +151,11 @@ def _row(
     half = tl.sum(tl.where(node % 2 == 0, weight, 0.0))
     coarse = tl.where(node % 2 == 0, weight / half, 0.0)
     change = tl.maximum(tl.abs(tl.log(2 * half)), tl.abs(tl.log(2 * (1 - half))))
-    error = tl.maximum(change * tl.sqrt(change), _earlier(weight, node, half)) + _ROUNDING * (
+    error = tl.maximum(change * tl.sqrt(change), _earlier(weight, node, half)) + ROUNDING * (
         14 + tl.abs(log_p)
     )
-    lost = (weight > 1e-9) & ((log_f < _DEEP) | (own_m < _FAR))
-    lost = lost | ((weight > _EDGE) & ((node == 0) | (node == NODES - 1)))
+    lost = (weight > 1e-9) & ((log_f < DEEP) | (own_m < _FAR))
+    lost = lost | ((weight > EDGE) & ((node == 0) | (node == NODES - 1)))
     error += tl.where(tl.sum(lost.to(tl.int32)) + jump > 0, float("inf"), 0.0)
     # Gradients: averages of derivatives of log F; for the target by integration by parts.
     balance = -weight * rate * own_width
@@ -199,10 +194,10 @@ def _row(
     own_square = own_width * own_width
     d_tau = tl.sum(heat * weight) + (own_scale * own_c - gumbel * own_b) / own_square
     d_tau_2 = tl.sum(heat * coarse) + (own_scale * own_c2 - gumbel * own_b2) / own_square
-    floor = _NOTHING / widest
-    moved = (moved_mean > _CHANGE * top_mean + floor) | (moved_scale > _CHANGE * top_scale + floor)
+    floor = NOTHING / widest
+    moved = (moved_mean > CHANGE * top_mean + floor) | (moved_scale > CHANGE * top_scale + floor)
     # The temperature's is a sum over classes that may cancel: measured against the largest of the others too.
-    moved = moved | (tl.abs(d_tau_2 - d_tau) > _CHANGE * tl.abs(d_tau) + _SHARE * top_scale + floor)
+    moved = moved | (tl.abs(d_tau_2 - d_tau) > CHANGE * tl.abs(d_tau) + SHARE * top_scale + floor)
     tl.store(d_tau_ptr + row, tl.where(counts, ROOT_C * d_tau, 0.0), mask=heated > 0)
     tl.store(log_p_ptr + row, log_p)
     tl.store(error_ptr + row, tl.where(counts, tl.where(moved, float("inf"), error), 0.0))
@@ -237,7 +232,7 @@ def _kernel(
         )  # fmt: skip
 
 
-_run = Launcher(_kernel)
+_run, _run_kept = Launcher(_kernel), Launcher(kept_kernel)
 
 
 def nll(
@@ -262,30 +257,22 @@ def nll(
     d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device) if heat else error
     d_mean, d_scale = torch.empty_like(mean), torch.empty_like(scale)
     stride = 1 if temperature.numel() > 1 else 0
+    given = (mean, scale, target, temperature)
+    rest = (
+        *tables(mean.device), log_p, error, d_mean, d_scale, d_tau, rows, classes, stride, tol, ALLOWED, ignore,
+        1 if heat else 0,
+    )  # fmt: skip
+    few = shapes is None and classes <= FEW
+    if few:
+        _run_kept(rows, given, (*rest, KEPT), (4 * triton.cdiv(classes, 4),), 1)
     for turn, (nodes, points, warps) in enumerate(shapes or LAUNCHES):
-        _run(
-            rows if turn == 0 else triton.cdiv(rows, _ROWS.value),
-            (mean, scale, target, temperature),
-            (
-                *tables(mean.device),
-                log_p,
-                error,
-                d_mean,
-                d_scale,
-                d_tau,
-                rows,
-                classes,
-                stride,
-                tol,
-                ALLOWED,
-                ignore,
-                1 if heat else 0,
-            ),
-            (points, nodes, turn > 0),
-            warps,
-        )
+        if few and nodes <= KEPT:
+            continue
+        programs = rows if turn == 0 else triton.cdiv(rows, _ROWS.value)
+        _run(programs, given, rest, (points, nodes, turn > 0), warps)
     return log_p, error, d_mean, d_scale, d_tau
 
 
 # Nodes, points and warps of the first launch and of those for the rows that missed.
 LAUNCHES = (32, 32, 1), (64, 32, 1), (512, 32, 4)
+FEW, KEPT = 32, 248  # classes that are kept in registers, and intervals that these rows get at most
