@@ -53,11 +53,15 @@ def test_published_cells(cells: list[Any], scorecard: Callable[..., None]) -> No
         if e.ours.seeds > 2
         for seed, value in e.ours.values.items()
     ]
-    shares = [100 * sum(found) / len(found) for found in (printed, again)]
+    # Random cells that `dubito paper audit` ran once more with a seed of their own.
+    lines = (ROOT / "results" / "audit" / "table1-mnist.jsonl").read_text(encoding="utf-8").splitlines()
+    anew = [json.loads(line)["inside"] for line in lines]
+    shares = [100 * sum(found) / len(found) for found in (printed, again, anew)]
     print(
-        f"printed: {shares[0]:.1f} % of {len(printed)} cells; left out: {shares[1]:.1f} % of {len(again)} runs"
+        f"printed: {shares[0]:.1f} % of {len(printed)} cells; left out: {shares[1]:.1f} % of {len(again)} runs; "
+        f"run anew: {shares[2]:.1f} % of {len(anew)}"
     )
-    scorecard(38, inside_percent=min(shares), cells=len(printed), runs=len(again))
+    scorecard(38, inside_percent=min(shares), printed=len(printed), left_out=len(again), run_anew=len(anew))
     assert min(shares) >= 95
 
 
