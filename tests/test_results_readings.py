@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dubito.papers import collier2020
+from dubito.papers import collier2020, item
 from dubito.papers.results import Result
 
 TOOLS = Path(__file__).resolve().parents[1] / "tools"
@@ -110,3 +110,29 @@ def test_one_more_seed_than_asked_for_belongs_to_its_cell(tool):
     assert "Seeds: 3, for 2, per cell" in text
     assert "size 'small'; " in text
     assert "epochs" in text
+
+
+def shortened(table: str, data: str, **changes) -> list[Result]:
+    """Two methods, three seeds."""
+    configs = [
+        c for c in item(table).make("paper", data, None) if c.method in ("ce", "smooth", "gce") and c.seed < 3
+    ]
+    kept = [
+        c
+        for c in configs
+        if (c.noise, c.rate) == (configs[0].noise, configs[0].rate) and c.network == configs[0].network
+    ]
+    return [Result(dataclasses.replace(c, **changes), {"test_accuracy": 0.9}) for c in kept]
+
+
+def test_a_place_says_where_it_is_not_the_papers(tool):
+    """Length of training, and data that the paper does not have, in the decision table and at the place."""
+    which = tool("results_which").which_method
+    text = which({"lukasik2020": shortened("lukasik2020.table7", "mnist", steps=500)})
+    assert "| 20 % moved to another class \\* |" in text
+    assert (
+        "Not as in the paper: 500 of the paper's 64000 steps; the paper has no results on this data" in text
+    )
+    text = which({"englesson2023": shortened("englesson2023.table1-mnist", "mnist")})
+    assert "Not as in the paper" not in text
+    assert "\\*" not in text

@@ -24,8 +24,8 @@ def which_method(results: dict[str, list[Result]]) -> str:
         "",
         "Written by `python tools/results_pages.py` from `results/`; do not edit. Accuracy on clean test labels",
         "in per cent, with Student's 95 % intervals of the mean over seeds. Every method has the hyper-parameters",
-        "that its paper chose for this data and this noise: the ranking presupposes a search on noisy validation",
-        "data.",
+        "that its paper chose for this data and this noise, or for other data where a place says so: the ranking",
+        "presupposes a search on noisy validation data.",
         "",
         "*First*: the highest mean. *Level*: within 2 points of it and not significantly below (paired t-test over",
         "seeds, p < .05). *In doubt*: more than 2 points below, but the spread over seeds is too wide to be sure.",
@@ -75,10 +75,28 @@ def _decision(found: Sequence[Place]) -> Iterator[str]:
     for place in found:
         level, doubt = (_names(place, s) for s in ("level", "in doubt"))
         first = _with_interval(place.best) + ("" if place.judged else " (too few seeds)")
+        star = " \\*" if list(_apart(place)) else ""
         yield (
-            f"| {DATA.get(place.config.data, place.config.data)} | {place.words} | {first} | {level} | {doubt} "
-            f"| {_gain(place)} | {_picked(place)} |"
+            f"| {DATA.get(place.config.data, place.config.data)} | {place.words}{star} | {first} | {level} "
+            f"| {doubt} | {_gain(place)} | {_picked(place)} |"
         )
+    if any(list(_apart(p)) for p in found):
+        yield from (
+            "",
+            "\\* Not the paper's length of training, or data that the paper does not have: see the place.",
+        )
+
+
+def _apart(place: Place) -> Iterator[str]:
+    """In what the runs of a place are not their paper's."""
+    config = place.best.config
+    theirs = [c for c in wanted(config.paper, config.item, "paper", config.data) if c.method == config.method]
+    for unit in ("epochs", "steps"):
+        ours, printed = getattr(config, unit), getattr(theirs[0], unit) if theirs else 0
+        if printed and ours != printed:
+            yield f"{ours} of the paper's {printed} {unit}"
+    if config.data not in {c.data for i in items(config.paper).values() for c in wanted(config.paper, i.id)}:
+        yield "the paper has no results on this data, the hyper-parameters are those of its other data"
 
 
 def _names(place: Place, standing: str) -> str:
@@ -166,7 +184,8 @@ def _place(place: Place) -> Iterator[str]:
     )
     if plain is not None and plain is not best:
         words += f". Plain training reaches {plain.summary.mean:.2f}"
-    yield words + "."
+    apart = "; ".join(_apart(place))
+    yield f"{words}." + (f" Not as in the paper: {apart}." if apart else "")
     yield from ("", "| method | accuracy | interval | lowest seed | seeds | standing | parameters |")
     yield "|---|---:|---:|---:|---:|---|---|"
     for m in place.methods:

@@ -46,6 +46,8 @@ def noise_words(config: Config) -> str:
     if config.noise == "none":
         return "no noise"
     kind = NOISES.get(config.noise, config.noise)
+    if config.noise == "flip_to_other":
+        return f"{100 * config.rate:.0f} % moved to another class"
     if config.noise == "natural":
         return f"{kind}, {config.labels}" if config.labels else kind
     if config.annotators:
