@@ -76,12 +76,10 @@ def _normal_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor
 
 def _survival_over_normal(t: Tensor, sigma: Tensor, tau: Tensor) -> Tensor:
     """sigma < tau, right: the integral over e of phi(e) (1 - exp(-v)), which loses nothing where F is near 1."""
-    a, s = t / tau, sigma / tau
-    h = (18 + 2 * s) / _NODES
-    e = (s / 2)[:, None] + (_grid(t) - 0.5) * _NODES * h[:, None]
-    v = (s[:, None] * e - a[:, None]).exp()
+    e = 20 * _grid(t) - 9.5  # the mode is between 0 and sigma / tau
+    v = ((sigma[:, None] * e - t[:, None]) / tau[:, None]).exp()
     tail = (-e * e / 2).exp() * -torch.expm1(-v)
-    return (-torch.log1p(-(tail.sum(-1) * h / _ROOT_2PI))).log()
+    return (-torch.log1p(-(tail.mean(-1) * 20 / _ROOT_2PI))).log()
 
 
 def _over_gumbel(t: Tensor, sigma: Tensor, tau: Tensor) -> Tensor:
@@ -95,7 +93,7 @@ def _over_gumbel(t: Tensor, sigma: Tensor, tau: Tensor) -> Tensor:
 def _gumbel_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes g around the mode, where exp(-g) = 1 + (tau/sigma) phi(z)/Phi(z), and the step."""
     q = tau / sigma
-    v = 1 + q * normal_hazard(t / sigma)
+    v = torch.ones_like(t)
     for _ in range(8):
         z = (t + tau * v.log()) / sigma
         r = normal_hazard(z)
@@ -122,8 +120,7 @@ def _upper_terms(g: Tensor, t: Tensor, sigma: Tensor, tau: Tensor) -> Tensor:
 
 def _upper_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes g for the upper tail: its mode by bisection, then where its terms have dropped by 40 nats."""
-    low, high = torch.full_like(t, -6.0), t / tau.clamp(min=1e-300) + 10
-    high = high.clamp(max=1e3)
+    low, high = torch.full_like(t, -6.0), torch.full_like(t, 1e3)
     for _ in range(40):
         g = (low + high) / 2
         rising = (-g).exp() - 1 + tau / sigma * normal_hazard((tau * g - t) / sigma) > 0
@@ -131,8 +128,8 @@ def _upper_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]
     mode = (low + high) / 2
     aim = _upper_terms(mode[:, None], t, sigma, tau)[:, 0] - 40
     ends = []
-    for start, beyond in ((mode, mode - 400), (mode, mode + 400)):
-        inner, outer = start, beyond
+    for sign in (-1, 1):
+        inner, outer = mode, mode + 400 * sign
         for _ in range(24):
             g = (inner + outer) / 2
             inside = _upper_terms(g[:, None], t, sigma, tau)[:, 0] > aim
@@ -154,14 +151,11 @@ def lambert_w_exp(b: Tensor) -> Tensor:
         >>> lambert_w_exp(torch.tensor([1.0, -800.0], dtype=torch.float64))
         tensor([1., 0.], dtype=torch.float64)
     """
-    small = b.clamp(max=1.0).exp()
-    w = torch.where(b > 1, b - b.clamp(min=1.0).log(), small / (1 + small))
-    tiny = b < -40  # w = exp(b) to rounding, and the iteration would divide by its square
-    w = torch.where(tiny, 1.0, w)
-    for _ in range(5):
-        f, slope = w + w.log() - b, 1 + 1 / w
-        w = (w - f / slope / (1 + f / (2 * slope * slope * w * w))).clamp(min=1e-30)
-    return torch.where(tiny, small, w)
+    # The logarithm of w, from above the root, where Newton's method falls towards it.
+    y = torch.minimum(b, b.clamp(min=1.0).log())
+    for _ in range(6):
+        y = y - (y.exp() + y - b) / (y.exp() + 1)
+    return y.exp()
 
 
 def deep(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -175,13 +169,13 @@ def deep(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor,
         >>> round(float(deep(-30 * one, one, 0 * one)[0]), 3)
         -454.321
     """
-    out = [torch.empty_like(t) for _ in range(4)]
+    out = t.new_empty(4, len(t))
     over_e = sigma < tau
     for mask, rule in ((over_e, _deep_over_normal), (~over_e, _deep_over_gumbel)):
         if bool(mask.any()):
-            for result, part in zip(out, rule(t[mask], sigma[mask], tau[mask])):
-                result[mask] = part
-    return out[0], out[1], out[2], out[3]
+            out[:, mask] = torch.stack(rule(t[mask], sigma[mask], tau[mask]))
+    value, d_t, d_sigma, d_tau = out
+    return value, d_t, d_sigma, d_tau
 
 
 def _deep_over_normal(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
