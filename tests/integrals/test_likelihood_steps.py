@@ -119,6 +119,11 @@ def test_gradients_of_nothing_need_not_settle():
         nodes = spread(1, 41, torch.full((1, 1), 6 * width, dtype=F64), 1, 0.5)
         answer = integrate(make_rows(*inputs), torch.zeros(1, 1, dtype=F64), nodes, 1, True)
         assert bool(answer.settled) is settled
+    inputs = torch.tensor([[0.0, -5.6]], dtype=F64), torch.tensor([[1.0, 0.05]], dtype=F64), *inputs[2:]
+    nodes = spread(1, 401, inputs[2] + 6, 1, 0.5)
+    answer = integrate(make_rows(*inputs), torch.zeros(1, 1, dtype=F64), nodes, 1, True)
+    assert float(answer.d_mean.abs().max()) < 1e-7
+    assert not bool(answer.settled)  # the larger width counts
 
 
 def test_what_lies_outside_the_table():
@@ -135,6 +140,14 @@ def test_what_lies_outside_the_table():
     assert bool(errors(9.5, 11.0).isinf().all())
     assert bool(errors(-16.5, 4.0).isfinite().all())
     assert bool(errors(-4.0, 10.5).isfinite().all())
+    above = torch.tensor([[0.0, 6.0]], dtype=F64).expand(3, 2)
+    rows = make_rows(
+        above, *flat[1:], torch.zeros(3, dtype=torch.int64)
+    )  # the rival is deeper than the target
+    assert bool(errors(-10.2, -9.8).isinf().all())
+    assert bool(errors(-9.55, -9.15).isinf().all())  # and passes the edge between two nodes
+    assert bool(errors(-9.0, -8.6).isfinite().all())
+    rows = make_rows(*flat, torch.zeros(3, dtype=torch.int64))
     assert errors(-4.0, 4.0, (False, True, False)).isinf().tolist() == [False, True, False]
 
 
@@ -236,8 +249,11 @@ def test_a_step_that_is_not_resolved_is_worth_the_change_itself():
     close(found, torch.where(steps, (2 * changes).clamp(max=1.0), plain), 1e-9, 1e-12)
 
 
-def test_the_error_asks_for_steps_between_nodes():
+def test_the_error_asks_for_steps_between_nodes(monkeypatch):
     """A rival a hundred times narrower than the distance of nodes: its row is not believed, the other one is."""
+    seen = []
+    original = likelihood._with_steps
+    monkeypatch.setattr(likelihood, "_with_steps", lambda *given: seen.append(given) or original(*given))
     mean = torch.tensor([[0.0, 0.13], [0.0, 0.13]], dtype=F64)
     scale = torch.tensor([[1.0, 1e-3], [1.0, 1.0]], dtype=F64)
     inputs = mean, scale, torch.zeros(2, 1, dtype=F64), torch.zeros(2, dtype=torch.int64)
@@ -247,3 +263,5 @@ def test_the_error_asks_for_steps_between_nodes():
     assert float(answer.error[1]) < 1e-6
     moved = integrate(make_rows(*inputs), torch.full((2, 1), 0.05, dtype=F64), nodes, 1, True)
     assert bool(((answer.log_p - moved.log_p).abs() <= answer.error + moved.error + 1e-9).all())
+    close(seen[1][1], 0.05 + nodes.offset)
+    close(seen[1][2].sum(-1), [1.0, 1.0])
