@@ -94,6 +94,8 @@ def test_ignored_rows(monkeypatch):
     assert torch.equal(latent.mean, MEAN[[0, 2]])
     assert (kept.tolist(), kept.dtype) == ([0, 1], torch.int64)
     assert found.tolist() == [-1.0, 0.0, -2.0, 0.0]
+    expected_softmax_nll(MEAN.bfloat16(), SCALE, target, **given)
+    assert (seen[-1][0].mean.dtype, seen[-1][1].tolist()) == (torch.float32, [0, 1])
     found = expected_softmax_nll(MEAN, SCALE, target, method="fixed", **given)
     latent, whole, _ = seen[-1]
     assert (latent.mean.shape, whole.tolist(), whole.dtype) == ((4, 3), [0, 0, 1, 0], torch.int64)
@@ -223,12 +225,14 @@ def test_sampling_is_reported(monkeypatch):
 @pytest.mark.parametrize(("goal", "samples"), [(0.25, 64), (0.2, 128), (0.04, 512), (1e-9, 32768)])
 def test_points_until_the_tolerance(monkeypatch, goal, samples):
     """A power of two, doubled until the relative error of the worst row is at most the goal, or 2^15."""
-    monkeypatch.setattr(nll, "by_qmc", lambda *_: torch.tensor([[1.0], [0.5]], dtype=F64).log())
-    monkeypatch.setattr(nll, "standard_error", lambda _, latent, count, *rest: torch.full((2, 1), 8 / count))
+    log_p = torch.tensor([[1.0], [0.5]], dtype=F64).log()
+    monkeypatch.setattr(nll, "by_qmc", lambda latent, *_: log_p[: len(latent.mean)])
+    monkeypatch.setattr(nll, "standard_error", lambda _, latent, count, *rest: 0 * latent.mean + 8 / count)
     latent, target = latent_of(rows=2), torch.zeros(2, dtype=torch.int64)
     options = options_of(samples=50)
     assert nll._enough(latent, target, options, goal) == samples
     assert nll._enough(latent, target[:0], options, goal) == 64
+    assert nll._enough(latent_of(rows=1), target[:1], options, 1e-9) == 32768
     sums = []
     monkeypatch.setattr(nll, "_enough", lambda *given: sums.append(given[3]) or 256)
     for method, tol, asked in (("auto", goal, [goal]), ("auto", None, []), ("qmc", goal, [])):

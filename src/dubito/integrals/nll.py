@@ -147,8 +147,9 @@ def expected_softmax_nll(
     fused = ordinary and ready(mean)
     latent = as_latent(mean, scale, factors, temperature, dim, keep_half=fused)
     if target.is_floating_point():
-        latent, weights, kept = _every_class(latent, target.movedim(dim, -1)), target.movedim(dim, -1), None
-        target = torch.arange(latent.mean.shape[-1], device=target.device).expand(weights.shape)
+        weights, kept = target.movedim(dim, -1), None
+        latent = _every_class(latent, weights)
+        target = torch.arange(weights.shape[-1], device=target.device).expand(weights.shape)
     else:
         check_indices(target, latent.mean, ignore_index)
         kept = target != ignore_index
