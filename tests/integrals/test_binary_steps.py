@@ -1,0 +1,60 @@
+"""The binary form over its logistic variable, against a plain sum over very many equal steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_expit, log_ndtr, logsumexp
+
+from dubito.integrals import binary
+
+CASES = [
+    (-46.78, 1.0, 0.02227),
+    (-2278.74, 48.709, 1.08483),
+    (-0.3, 1.0, 0.9),
+    (-5.0, 2.0, 0.1),
+    (-30.0, 1.0, 0.033),
+    (-0.0803, 0.0147, 0.0136),
+    (-1.0, 40.0, 0.5),
+    (0.0, 1.0, 0.0),
+]
+
+
+def naive(mean, scale, tau):
+    """log of the integral of Phi((mean + tau l) / scale) over the logistic density of l."""
+    u = np.linspace(-60.0, max(60.0, -2 * mean / max(tau, 1e-9)) if tau else 60.0, 400_001)
+    terms = log_ndtr((mean + tau * u) / scale) + log_expit(u) + log_expit(-u)
+    return logsumexp(terms) + np.log(u[1] - u[0])
+
+
+@pytest.mark.parametrize(("mean", "scale", "tau"), CASES)
+def test_over_the_logistic_variable(mean, scale, tau):
+    """Where the density bends at 0, where Phi does, and where both are far apart."""
+    given = (torch.tensor([x], dtype=torch.float64) for x in (mean, scale, tau))
+    assert float(binary._over_logistic(*given)) == pytest.approx(
+        naive(mean, scale, tau), rel=1e-10, abs=1e-10
+    )
+
+
+def test_one_call_is_as_good_as_each_alone():
+    """Rows of either form side by side, and those with neither spread nor temperature."""
+    rows = [*CASES, (-0.4, 0.3, 0.3), (-0.4, 0.1, 0.7), (-3.0, 0.0, 1.5), (0.0, 0.0, 0.0), (-1.0, 0.0, 0.0)]
+    given = torch.tensor(rows, dtype=torch.float64).unbind(-1)
+    together = binary._log_small(*given)
+    alone = torch.stack([binary._log_small(*(x[i : i + 1] for x in given))[0] for i in range(len(rows))])
+    torch.testing.assert_close(together, alone, rtol=1e-13, atol=1e-13)
+    assert together[-2:].tolist() == [-float(np.log(2.0)), -float("inf")]
+    torch.testing.assert_close(
+        together[: len(CASES)], torch.tensor([naive(*c) for c in CASES], dtype=torch.float64)
+    )
+
+
+def test_a_step_is_worth_exactly_a_half():
+    """Without spread and temperature, in every precision."""
+    for dtype in (torch.float32, torch.float64):
+        mean = torch.zeros(1, dtype=dtype, requires_grad=True)
+        half = binary.expected_sigmoid(mean, 0.0, temperature=0.0)
+        assert float(half.detach()) == pytest.approx(0.5, abs=torch.finfo(dtype).eps)
+        (grad,) = torch.autograd.grad(half, mean)
+        assert float(grad) == 0.0
