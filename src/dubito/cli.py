@@ -82,6 +82,8 @@ def crowd(
     from .crowd.command import run
     from .crowd.summary import render
 
+    if not labels.is_file():
+        raise DubitoError("no such file", where=str(labels))
     place = (out or labels.with_name(f"{labels.stem}-consensus")) if files else None
     try:
         done = run(

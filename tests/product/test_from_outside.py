@@ -42,6 +42,12 @@ def test_a_delimiter_is_one_character(tmp_path, main, delimiter):
             read()
 
 
+@pytest.mark.parametrize("place", ["/", ".", "..", "absent.csv"])
+def test_labels_that_are_no_file(main, place):
+    status, said = main("crowd", place)
+    assert (status, said) == (2, f"dubito: no such file at {place}\n")
+
+
 @pytest.mark.rel
 @pytest.mark.parametrize(
     ("error", "words"),
