@@ -33,6 +33,44 @@ for kind, tau, classes in (("ordinary", 1.0, 21), ("ordinary", 0.2, 33), ("far",
         assert float(off[good].max()) < 1e-4, kind
 """
 
+KEPT = """
+import softmax_rows, torch
+from dubito.integrals import triton_quadrature as q
+from dubito.integrals.quadrature import solve
+
+# Up to 32 classes in registers and nothing else: 32 nodes, and those in between for rows that need them.
+q.LAUNCHES = ()
+for kind, tau, classes, most, least in (
+    ("ordinary", 1.0, 21, 31, 6), ("lognormal", 0.3, 10, 248, 6), ("lognormal", 0.3, 10, 31, 0),
+    ("far", 1.0, 32, 62, 6),
+):
+    q.KEPT = most
+    mean, scale, temperature, target = softmax_rows.rows(kind, tau, classes, 8)
+    inputs = [x.float() for x in (mean, scale, temperature)]
+    target[0] = -1
+    log_p, error, *gradients = q.nll(*inputs, target)
+    assert all(float(x[0].abs().max()) == 0 for x in (log_p, error, *gradients))
+    truth, _ = solve(*(x.double() for x in inputs), target.clamp(min=0), 1e-8)
+    good = error <= 2e-5 + q.ALLOWED * log_p.abs()
+    good[0] = False
+    assert int(good.sum()) >= least, (kind, error)
+    assert kind != "lognormal" or most == 248 or int(good.sum()) < 7
+    assert float(((log_p - truth.log_p).abs() - error)[good].max()) < 0, kind
+    for got, right in zip(gradients, (truth.d_mean, truth.d_scale, truth.d_temperature)):
+        off = (got - right).abs().amax(-1) / (right.abs().amax(-1) + 1e-3)
+        assert float(off[good].max()) < 1e-4, kind
+
+# A number that is none is not a number that is good.
+mean, scale, temperature, target = (x[:2] for x in softmax_rows.rows("ordinary", 1.0, 5, 8))
+mean[0, 3] = float("nan")
+_, error, *_ = q.nll(mean.float(), scale.float(), temperature.float(), target)
+assert not bool(error[0] <= 1.0) and bool(error[1] <= 2e-5)
+"""
+
 
 def test_against_float64():
     run(PROGRAM)
+
+
+def test_classes_kept_in_registers():
+    run(KEPT)

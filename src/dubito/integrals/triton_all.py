@@ -1,6 +1,6 @@
 # ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""The rule of `quick` as kernels: a warp per row, nodes along the lanes, in chunks. Imported only where Triton is.
+"""All classes by equal steps of a parabola t(s), as `quick` does by those of t. Imported only where Triton is.
 
 Up to 32 classes are kept in registers (`triton_all_kept`), which ends with some hundred nodes. With more classes
 what depends on a class alone is found once, one class per lane, and handed round; rows that 63 nodes do not settle

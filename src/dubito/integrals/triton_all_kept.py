@@ -13,7 +13,7 @@ import triton.language as tl
 
 from . import quick as _quick
 from .triton_all_row import error_of, evenness, nodes_of, prepare, rate_of
-from .triton_lanes import LANES, dealt, four_highest, four_sums, pick, swapped
+from .triton_lanes import LANES, dealt, exp, four_highest, four_sums, pick, swapped
 from .triton_table import ROOT_C, rough_value
 
 _LEFT, _RIGHT = tl.constexpr(_quick.LEFT), tl.constexpr(-16.0)
@@ -32,7 +32,7 @@ def _log_depth(table_ptr, column, t, COUNT: tl.constexpr):
             j = half + (start + 2 * turn)
             x = (t - pick(mean, j)) * pick(inverse, j)
             m = rough_value(table_ptr, x, pick(base, j), pick(offset, j))
-            depth += tl.exp(tl.minimum(m, 80.0))
+            depth += exp(tl.minimum(m, 80.0))
     return tl.log(depth + swapped(depth, _HALF))
 
 
@@ -78,7 +78,7 @@ def _rates(table_ptr, column, t, log_weight, per_tau, COUNT: tl.constexpr):
     for j in tl.static_range(COUNT):
         x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, t, per_tau, none + j)
         kept = kept + (log_rate,)
-        total -= tl.exp(m)
+        total -= exp(m)
     return kept, total
 
 
@@ -94,7 +94,7 @@ def _peaks(kept, total, COUNT: tl.constexpr):
 
 @triton.jit
 def _part(log_rate, total, peak, j):
-    return tl.exp(tl.minimum(log_rate + total - pick(peak, j), 60.0))
+    return exp(tl.minimum(log_rate + total - pick(peak, j), 60.0))
 
 
 @triton.jit

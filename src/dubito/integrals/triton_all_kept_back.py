@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from .triton_all_row import nodes_of, prepare, rate_of, ratio_of
-from .triton_lanes import LANES, dealt, pick, swapped, twelve_sums
+from .triton_lanes import LANES, dealt, exp, pick, swapped, twelve_sums
 from .triton_table import ROOT_C
 
 
@@ -26,7 +26,7 @@ def _values(table_ptr, column, tail, t, log_weight, per_tau, none, COUNT: tl.con
         x, m, log_rate, straight, m_v, m_x = rate_of(table_ptr, column, t, per_tau, index)
         log_rates = log_rates + (log_rate,)
         ratios = ratios + (ratio_of(tail, column[4], index, x, straight, m_v, m_x),)
-        total -= tl.exp(m)
+        total -= exp(m)
     return log_rates, ratios, total
 
 
@@ -47,8 +47,8 @@ def _chunk(
     rates = ()
     for j in tl.static_range(COUNT):
         # the share of each node in the probability of class j, times its gradient
-        share = pick(grad, none + j) * tl.exp(tl.minimum(log_rates[j] + total - pick(log_p, none + j), 60.0))
-        rate = tl.exp(tl.minimum(log_rates[j], 80.0))
+        share = pick(grad, none + j) * exp(tl.minimum(log_rates[j] + total - pick(log_p, none + j), 60.0))
+        rate = exp(tl.minimum(log_rates[j], 80.0))
         shares = shares + (share,)
         rates = rates + (rate,)
         weighted += share

@@ -7,7 +7,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .triton_launch import log
+from .triton_lanes import log
 from .triton_range import TURNS
 from .triton_table import ROOT_C, X_MAX, columns, look_up, pick
 

@@ -14,8 +14,7 @@ import triton.language as tl
 
 from . import table as _table
 from .triton_all_row import evenness, nodes_of
-from .triton_lanes import LANES, dealt, four_sums, pick, swapped, twelve_sums
-from .triton_launch import log
+from .triton_lanes import LANES, dealt, exp, four_sums, log, pick, swapped, twelve_sums
 from .triton_table import ROOT_C, columns, look_up, place_angle, rough, rough_value, target_slope
 
 _FAR = tl.constexpr(_table.FAR)
@@ -62,7 +61,7 @@ def _support(table_ptr, keep, column, own_width, own_base, own_offset, COUNT: tl
                 j = side + (start + 2 * turn)
                 x = (t - pick(mean, j)) * pick(inverse, j)
                 m = rough_value(table_ptr, x, pick(base, j), pick(offset, j))
-                total -= tl.exp(tl.minimum(m, 80.0))
+                total -= exp(tl.minimum(m, 80.0))
         m, m_x = rough(table_ptr, t / own_width, own_base, own_offset)
         value = m + log(tl.maximum(-m_x, 1e-30)) + total + swapped(total, _HALF)
         peak = tl.max(value)
@@ -97,7 +96,7 @@ def _values(table_ptr, column, target, t, COUNT: tl.constexpr):
         j = none + k
         per = pick(inverse, j)
         m, m_x, m_v = look_up(table_ptr, (t - pick(mean, j)) * per, pick(base, j), pick(offset, j))
-        part = -tl.exp(m)
+        part = -exp(m)
         in_x = in_x + (part * m_x,)
         in_v = in_v + (part * m_v,)
         log_f += part
@@ -212,7 +211,7 @@ def kept_kernel(
             # all with the step of the first round, by which the sum is divided
             terms = log_f + log_slope + log_weight + tl.log(apart / own_width)
             top = tl.where(first, tl.max(terms), top)
-            weight = tl.exp(tl.minimum(terms - top, 60.0))
+            weight = exp(tl.minimum(terms - top, 60.0))
             lost += tl.sum(((weight > 1e-9) & ((log_f < DEEP) | (own_m < _FAR))).to(tl.int32))
             balance = -weight * rate * own_width
             sums = four_sums(weight, balance, balance * own_x, balance * ratio)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .triton_launch import Launcher
 
-_BLOCK = 4096
+_BLOCK = 16384
 _PART = 1024
 
 
