@@ -9,7 +9,11 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-FLOOR = 1e-4  # probabilities below are taken as this: what a model calls impossible is merely very unlikely
+FLOOR = 1e-6  # probabilities below are taken as this: what a model calls impossible is merely very unlikely
+COUNTED = (
+    1e-4  # the same for models that count (trees, neighbours) and for rounded files: a zero there says little
+)
+ZEROS = 0.01  # share of exact zeros by which they are known
 RIDGE = 1e-2  # pull of the calibration matrix towards b times the identity, per label
 MOST_WRONG = 0.95  # of the labels of a class, wherever noise is hottest
 MOST_CLASSES = 50  # above, and with few labels, calibration is one number b instead of a matrix
@@ -42,7 +46,8 @@ def blend(rates: Array, to: Array) -> Array:
 
 def centred_logs(probs: Array) -> Array:
     """Log-probabilities, floored, minus their mean over the classes: the input of the calibration."""
-    logs = np.log(np.maximum(probs, FLOOR))
+    floor = COUNTED if (probs == 0).mean() > ZEROS else FLOOR
+    logs = np.log(np.maximum(probs, floor))
     out: Array = logs - logs.mean(1, keepdims=True)
     return out
 

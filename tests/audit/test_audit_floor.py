@@ -1,0 +1,29 @@
+"""Very small probabilities: what a network says of them counts, a counted zero does not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dubito import audit
+from dubito._audit.likelihood import centred_logs
+
+
+def test_a_networks_small_numbers_stay_apart_and_counted_zeros_do_not_shout():
+    spoken = np.array([[1 - 3e-6, 2e-6, 1e-6], [1 - 3e-5, 2e-5, 1e-5]])
+    assert len(np.unique(centred_logs(spoken).round(6))) == 6
+    counted = np.array([[1.0, 0.0, 0.0], [0.9, 0.1, 0.0]])
+    x = centred_logs(counted)
+    assert abs(np.ptp(x[0]) - np.log(1e4)) < 1e-9
+
+
+def test_an_overconfident_model_does_not_hide_noise():
+    """Logits made six times too large, as robust losses do: about one in five labels is wrong all the same."""
+    rng, N, K = np.random.default_rng(0), 3000, 6
+    true = rng.integers(0, K, N)
+    logits = rng.normal(size=(N, K))
+    logits[np.arange(N), true] += 4
+    labels = np.where(rng.random(N) < 0.2, (true + rng.integers(1, K, N)) % K, true)
+    large = 6 * (logits - logits.max(1, keepdims=True))
+    probs = np.exp(large) / np.exp(large).sum(1, keepdims=True)
+    found = audit(labels, probs, bootstrap=0)
+    assert abs(found.noise_rate.value - (labels != true).mean()) < 0.01
