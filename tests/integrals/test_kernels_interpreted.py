@@ -39,7 +39,6 @@ from dubito.integrals import triton_quadrature as q
 from dubito.integrals.quadrature import solve
 
 # Up to 32 classes in registers and nothing else: 32 nodes, and those in between for rows that need them.
-q.LAUNCHES = ()
 for kind, tau, classes, most, least in (
     ("ordinary", 1.0, 21, 31, 6), ("lognormal", 0.3, 10, 248, 6), ("lognormal", 0.3, 10, 31, 0),
     ("far", 1.0, 32, 62, 6),

@@ -2,7 +2,7 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """All classes by equal steps of a parabola t(s), as `quick` does by those of t. Imported only where Triton is.
 
-Up to 32 classes are kept in registers (`triton_all_kept`), which ends with some hundred nodes. With more classes
+Up to 32 classes are kept in registers (`triton_all_kept`), which ends with a thousand nodes. With more classes
 what depends on a class alone is found once, one class per lane, and handed round; rows that 63 nodes do not settle
 are done again with 125 and 497. At last 7,937 nodes are tried, by a launch in which the other rows are passed over.
 The backward pass finds in `places` which nodes each row took.
@@ -31,7 +31,7 @@ _POINTS, _ROUNDS = tl.constexpr(_quick.POINTS), tl.constexpr(_quick.ROUNDS)
 _ROWS = tl.constexpr(8)  # that a program of the later launches goes through
 # Nodes of a chunk, intervals of the first and of the last try, and warps: for all rows, then for those that miss.
 LAUNCHES = (64, 62, 62, 1), (64, 124, 496, 1), (512, 7936, 7936, 4)
-FEW, KEPT = 32, 248  # classes that are kept in registers, and intervals that these rows get at most
+FEW, KEPT = 32, 992  # classes that are kept in registers, and intervals that these rows get at most
 
 
 @triton.jit

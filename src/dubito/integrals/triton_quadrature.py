@@ -8,7 +8,7 @@ What depends on a class alone is found for 32 classes at once, one per lane, and
 the other is looked up at all nodes, twice: for the weights of the nodes, and for the gradients. So sums over all
 classes stay inside a lane, and memory is O(rows x classes). Rows that miss are done again with 64 and 512 nodes by
 further launches, in which the others are passed over; what misses again (scales of very different size) is left to
-the thorough rule. Up to 32 classes `triton_kept` goes first. Imported only where Triton is.
+the thorough rule. Up to 32 classes `triton_kept` does all of this in one launch. Imported only where Triton is.
 """
 
 from __future__ import annotations
@@ -262,12 +262,10 @@ def nll(
         *tables(mean.device), log_p, error, d_mean, d_scale, d_tau, rows, classes, stride, tol, ALLOWED, ignore,
         1 if heat else 0,
     )  # fmt: skip
-    few = shapes is None and classes <= FEW
-    if few:
+    if shapes is None and classes <= FEW:
         _run_kept(rows, given, (*rest, KEPT), (4 * triton.cdiv(classes, 4),), 1)
+        return log_p, error, d_mean, d_scale, d_tau
     for turn, (nodes, points, warps) in enumerate(shapes or LAUNCHES):
-        if few and nodes <= KEPT:
-            continue
         programs = rows if turn == 0 else triton.cdiv(rows, _ROWS.value)
         _run(programs, given, rest, (points, nodes, turn > 0), warps)
     return log_p, error, d_mean, d_scale, d_tau
@@ -275,4 +273,4 @@ def nll(
 
 # Nodes, points and warps of the first launch and of those for the rows that missed.
 LAUNCHES = (32, 32, 1), (64, 32, 1), (512, 32, 4)
-FEW, KEPT = 32, 248  # classes that are kept in registers, and intervals that these rows get at most
+FEW, KEPT = 32, 992  # classes that are kept in registers, and intervals that these rows get at most
