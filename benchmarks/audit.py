@@ -43,6 +43,7 @@ MADE_ELSEWHERE = (
     PATCHES,
     NETWORK,
 )  # probabilities that benchmarks/audit_features.py and audit_networks.py write
+KEYS = ("data", "noise", "model", "seed")
 Array = Any
 LINES = HERE / "results" / "benchmarks" / "audit.jsonl"
 
@@ -180,7 +181,7 @@ def peers(labels: Array, probs: Array) -> dict[str, Array]:
 def recorded(data: str, noise: str, model: str, seed: int, labels: int) -> dict[str, float] | None:
     """What cleanlab reached on the same labels and probabilities, from the last line of the cell."""
     for line in newest(LINES):
-        if (line["data"], line["noise"], line["model"], line["seed"]) == (data, noise, model, seed):
+        if tuple(line[k] for k in KEYS) == (data, noise, model, seed):
             return dict(line["peers"]) if line["labels"] == labels else None
     return None
 
@@ -270,14 +271,20 @@ def main() -> None:
     parser.add_argument("--bootstrap", type=int, default=30, help="refits for the intervals")
     parser.add_argument("--again", action="store_true", help="only the audit; cleanlab's figures as recorded")
     parser.add_argument("--models", nargs="+", help="only these models")
+    parser.add_argument(
+        "--missing", action="store_true", help="only cells without a line of the present audit"
+    )
     options = parser.parse_args()
     todo = [c for c in cells(options.data, options.cache) if c[3] < options.seeds]
     todo = [c for c in todo if options.models is None or c[2] in options.models]
+    if options.missing:
+        done = {tuple(m[k] for k in KEYS) for m in newest(LINES) if m.get("code") == code()}
+        todo = [c for c in todo if c not in done]
     work = partial(_measure, cache=options.cache, bootstrap=options.bootstrap, again=options.again)
     with ProcessPoolExecutor(options.workers) as pool:
         for facts in pool.map(work, todo):
             record(kind_of_line="cell", **facts)
-            name = "/".join(str(facts[k]) for k in ("data", "noise", "model", "seed"))
+            name = "/".join(str(facts[k]) for k in KEYS)
             print(name, facts["average_precision"], max(facts["peers"].values()), flush=True)
     total = summary(newest(LINES))
     record(kind_of_line="summary", **total)
