@@ -126,11 +126,14 @@ def test_a_single_class_with_factors():
 
 
 @pytest.mark.parametrize("tau", [0.0, 1.0])
-def test_streamed_draws_have_no_gradient_at_temperature_zero(tau):
-    """The argmax does not move with the latent; at another temperature the same draws do have one."""
-    mean, scale = (torch.tensor([[0.5, 0.2, -1.0]], requires_grad=True) for _ in range(2))
+@pytest.mark.parametrize("ties", [False, True])
+def test_streamed_draws_have_no_gradient_at_temperature_zero(tau, ties):
+    """The argmax does not move with the latent, shared or not; at another temperature the same draws have one."""
+    mean, scale = (torch.tensor([[0.5, 0.5 if ties else 0.2, -1.0]], requires_grad=True) for _ in range(2))
     temperature = torch.full((1, 1), tau, requires_grad=True)
     noise = torch.randn(8, 1, 3, generator=torch.Generator().manual_seed(0))
+    if ties:
+        noise[..., 1] = noise[..., 0]
     log_p = sampled.average_blocks(mean, scale, None, temperature, lambda: iter([(noise, None)]), 8)
     inputs = (mean, scale, temperature)
     for grad in torch.autograd.grad(log_p[0, 0], inputs):
