@@ -7,6 +7,8 @@ import hashlib
 import os
 import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import DubitoError
@@ -52,16 +54,28 @@ def sync_folder(folder: Path) -> None:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Put a whole new file in the place of `path`: readers see the old one or the new one, never a part."""
-    refuse_special(path)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        temporary.unlink(missing_ok=True)
+    with replacing(path, len(data)) as temporary:
         write_durable(temporary, data)
+
+
+@contextmanager
+def replacing(path: Path, size: int = 0) -> Iterator[Path]:
+    """The name of a file to be made beside `path`, which takes its place when the block has ended well.
+
+    The name is another one each time, so that two processes that write one file do not meet in it.
+    """
+    refuse_special(path)
+    temporary = path.with_name(f".{os.urandom(6).hex()}.tmp")
+    try:
+        yield temporary
         os.replace(temporary, path)
         sync_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise cannot_write(path, len(data), error) from error
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise cannot_write(path, size, error) from error
+        raise
 
 
 def refuse_special(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._files import replacing
 from ..errors import DubitoError
 from ._files import need, read
 
@@ -196,7 +197,7 @@ def to_csv(
     cells that look like formulas.
     """
     columns = columns_of(self, item, annotator, label)
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
+    with replacing(Path(path)) as temporary, temporary.open("x", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(zip(*(c.tolist() for c in columns.values())))
@@ -216,4 +217,5 @@ def to_parquet(
     except ImportError:
         raise DubitoError("Parquet needs pyarrow", remedy="pip install 'dubito[tables]'") from None
     columns = columns_of(self, item, annotator, label)
-    parquet.write_table(pa.table({name: pa.array(c.tolist()) for name, c in columns.items()}), path)
+    with replacing(Path(path)) as temporary:
+        parquet.write_table(pa.table({name: pa.array(c.tolist()) for name, c in columns.items()}), temporary)

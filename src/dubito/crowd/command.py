@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._files import replacing
 from ..errors import DubitoError, nearest
 from ._files import header
 from .aggregate import aggregate
@@ -150,15 +151,12 @@ def write(
 def _write(path: Path, names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> None:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise DubitoError("the output is not a plain file", where=str(path), remedy="give another --out")
-    temporary = path.with_suffix(".tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([safe_cell(n) for n in names])
-            writer.writerows([safe_cell(c) for c in row] for row in rows)
-        temporary.replace(path)
-    except OSError as error:
-        raise DubitoError("cannot write", where=str(path), got=error.strerror) from None
+    with replacing(path) as temporary, temporary.open("x", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([safe_cell(n) for n in names])
+        writer.writerows([safe_cell(c) for c in row] for row in rows)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def safe_cell(value: Any) -> Any:
