@@ -114,6 +114,16 @@ def test_far_with_a_narrow_gaussian():
     assert got == pytest.approx(wanted, rel=1e-13)
 
 
+@pytest.mark.parametrize(
+    ("t", "sigma", "tau"), [(60.0, 1.0, 0.05), (100.0, 1.0, 0.05), (300.0, 1.0, 0.02), (900.0, 3.0, 0.05)]
+)
+def test_very_far_with_a_wide_gaussian(t, sigma, tau):
+    """Thousands of units of the Gumbel variable away the same mean is left, however wide the Gaussian."""
+    got = [float(x) for x in code.far(column(t), column(sigma), column(tau))]
+    s = sigma / tau
+    assert got == pytest.approx([s * s / 2 - t / tau, -1 / tau, s / tau, (t / tau - s * s) / tau], rel=1e-10)
+
+
 @pytest.mark.parametrize("t", [-0.2, -3.0, -40.0])
 @pytest.mark.parametrize(("sigma", "tau"), [(0.9, 1.0), (0.3, 1.4), (0.02, 0.5)])
 def test_nodes_over_the_gaussian(t, sigma, tau):

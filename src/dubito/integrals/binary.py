@@ -114,8 +114,7 @@ def _logistic_terms(nodes: Tensor, mean: Tensor, scale: Tensor, tau: Tensor) -> 
 
 def _logistic_window(mean: Tensor, scale: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Where the terms are 40 nats below their largest on the left, the mode, and where they are on the right."""
-    low = torch.full_like(mean, -2.0)
-    high = (-mean / tau.clamp(min=1e-30)).clamp(max=1e6) + 10
+    low, high = torch.zeros_like(mean), torch.full_like(mean, 1e6)
     for _ in range(50):
         middle = (low + high) / 2
         rising = tau / scale * normal_hazard((mean + tau * middle) / scale) > torch.tanh(middle / 2)
@@ -123,11 +122,11 @@ def _logistic_window(mean: Tensor, scale: Tensor, tau: Tensor) -> tuple[Tensor, 
     mode = (low + high) / 2
     aim = _logistic_terms(mode.unsqueeze(-1), mean, scale, tau).squeeze(-1) - 40
     ends = []
-    for sign in (-1.0, 1.0):
-        inner, outer = torch.zeros_like(mode), torch.full_like(mode, 1000.0)
-        for _ in range(20):
+    for outer in (mode - 1e4, mode + 1e4):
+        inner = mode
+        for _ in range(24):
             middle = (inner + outer) / 2
-            inside = _logistic_terms((mode + sign * middle).unsqueeze(-1), mean, scale, tau).squeeze(-1) > aim
+            inside = _logistic_terms(middle.unsqueeze(-1), mean, scale, tau).squeeze(-1) > aim
             inner, outer = torch.where(inside, middle, inner), torch.where(inside, outer, middle)
-        ends.append(mode + sign * outer)
+        ends.append(outer)
     return ends[0], mode, ends[1]

@@ -120,17 +120,17 @@ def _upper_terms(g: Tensor, t: Tensor, sigma: Tensor, tau: Tensor) -> Tensor:
 
 def _upper_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes g for the upper tail: its mode by bisection, then where its terms have dropped by 40 nats."""
-    low, high = torch.full_like(t, -6.0), torch.full_like(t, 1e3)
-    for _ in range(40):
+    low, high = torch.zeros_like(t), torch.full_like(t, 1e6)
+    for _ in range(50):
         g = (low + high) / 2
         rising = (-g).exp() - 1 + tau / sigma * normal_hazard((tau * g - t) / sigma) > 0
         low, high = torch.where(rising, g, low), torch.where(rising, high, g)
     mode = (low + high) / 2
     aim = _upper_terms(mode[:, None], t, sigma, tau)[:, 0] - 40
     ends = []
-    for sign in (-1, 1):
-        inner, outer = mode, mode + 400 * sign
-        for _ in range(24):
+    for outer in (mode - 1e4, mode + 1e4):
+        inner = mode
+        for _ in range(28):
             g = (inner + outer) / 2
             inside = _upper_terms(g[:, None], t, sigma, tau)[:, 0] > aim
             inner, outer = torch.where(inside, g, inner), torch.where(inside, outer, g)
