@@ -55,3 +55,17 @@ def test_one_number_and_leading_shapes():
     torch.testing.assert_close(shaped.reshape(60, 11), short)
     first = expected_log_softmax(mean.T, scale.T, temperature=0.7, dim=0)
     torch.testing.assert_close(first.T, short)
+
+
+@pytest.mark.parametrize("classes", [5, 40])
+def test_a_row_that_is_not_a_number_is_not_called_good(classes):
+    """By either kernel, few classes or many; the row beside it is untouched."""
+    from dubito.integrals import triton_all, triton_quadrature
+
+    mean, scale, _, target = (x[:2].cuda() for x in families.rows("ordinary", 1.0, classes, 8))
+    mean[0, 3] = torch.nan
+    tau = torch.ones(1, 1, device="cuda")
+    inputs = mean.float(), scale.float(), tau
+    for error in (triton_all.forward(*inputs, 1e-4)[1], triton_quadrature.nll(*inputs, target)[1]):
+        assert not bool(error[0] <= 1.0)
+        assert bool(error[1] <= 1e-4)
