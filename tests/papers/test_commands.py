@@ -151,6 +151,8 @@ def test_audit_holds_one_new_seed_against_the_published_ones(tmp_path):
     assert len(cells(published)) == 1
     with pytest.raises(DubitoError, match="nothing to audit"):
         audit(published[:2])
+    with pytest.raises(DubitoError, match="cannot write at"):  # before the run, which would raise as well
+        audit(published, run=lambda *_, **__: 1 / 0, out=tmp_path / "absent" / "audit.jsonl", say=said.append)
 
 
 def test_audit_command_names_a_published_cell():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._files import cannot_write
 from ..errors import DubitoError
 from . import items
 from .configs import Config
@@ -63,6 +64,8 @@ def audit(
     say(f"cell {number % len(known)} of {len(known)}: {config.paper}.{config.item}, {describe(config)}")
     if dry:
         return True
+    if out is not None:
+        _check_place(Path(out))
     from . import runner
 
     again = (runner.run if run is None else run)(config, root=root, device=device)
@@ -80,6 +83,15 @@ def audit(
         with Path(out).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(line, sort_keys=True) + "\n" for line in found)
     return bool(found) and all(line["inside"] for line in found)
+
+
+def _check_place(out: Path) -> None:
+    """A file that cannot be written is refused before the run, not after it."""
+    try:
+        with out.open("a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise cannot_write(out, 0, error) from None
 
 
 def judged(group: Sequence[Result], new: Result, level: float) -> list[dict[str, Any]]:
