@@ -82,8 +82,9 @@ def start(num_classes: int, init: str | Tensor, diagonal: float) -> Tensor:
     one = math.log1p(math.e)
     if isinstance(init, Tensor):
         check_stochastic(init, "init")
-        if init.shape[-1] != num_classes:
-            raise DubitoError("init has a wrong number of classes", expected=num_classes, got=init.shape[-1])
+        *_, classes = init.shape
+        if classes != num_classes:
+            raise DubitoError("init has a wrong number of classes", expected=num_classes, got=classes)
         return _inverse_softplus(init.detach().double().clamp(min=_SMALLEST_START) * one)
     if init == "paper":
         return 6 * eye - 5

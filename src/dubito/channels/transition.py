@@ -42,7 +42,7 @@ class FixedTransition(Channel):
         check_stochastic(T, "T")
         if T.dim() != 2:
             raise DubitoError("T must be one matrix", expected="(K, K)", got=tuple(T.shape))
-        self.num_classes = T.shape[-1]
+        self.num_classes = len(T)
         self.register_buffer("matrix", at_least_float32(T.detach()).clone())
 
     def log_matrices(self) -> Tensor:

@@ -1,0 +1,49 @@
+"""How many masks are worked on at a time, and that a single part is not computed twice."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from dubito import heads
+from dubito._batches import Batches
+from dubito.data import LabelledData
+from dubito.segmentation import Pixels, SegmentationModel
+from dubito.segmentation import losses as module
+
+
+@pytest.mark.parametrize(
+    ("size", "classes", "upsample", "rank", "masks"),
+    [
+        ((64, 64), 8, "latent", 0, 2048),
+        ((64, 64), 8, "latent", 3, 512),
+        ((64, 64), 8, "log_probs", 3, 2048),
+        ((64, 64), 8, "features", 0, 512),
+        ((1, 1), 1, "latent", 0, 1 << 26),
+        ((1 << 14, 1 << 13), 1, "latent", 0, 1),
+    ],
+)
+def test_masks_at_a_time(size, classes, upsample, rank, masks):
+    """2^26 numbers: pixels times classes, with their factors, or times features if these are more."""
+    model = SimpleNamespace(upsample=upsample, num_classes=classes, head=SimpleNamespace(rank=rank))
+    assert module._masks_at_a_time(model, torch.empty(2, 3, 3, 32), size) == masks
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_one_part_is_not_computed_twice(monkeypatch, parts):
+    seen, again = [], module.checkpoint
+    monkeypatch.setattr(
+        module, "checkpoint", lambda *given, **named: seen.append(1) or again(*given, **named)
+    )
+    monkeypatch.setattr(module, "_masks_at_a_time", lambda *_: -(-6 // parts))
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(6, 3, 4, 4, generator=g), torch.randint(3, (6, 4, 4), generator=g)
+    network = nn.Conv2d(3, 5, 1)
+    model = SegmentationModel(network, heads.Point(5, 3, generator=g))
+    loss = Pixels(model)(Batches(LabelledData(x, y))(torch.arange(6)), lambda purpose: g)
+    loss.backward()
+    assert len(seen) == (0 if parts == 1 else parts)
+    assert bool(network.weight.grad.any())
