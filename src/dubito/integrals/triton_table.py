@@ -104,10 +104,13 @@ def pick(column, index):
 
 @triton.jit
 def _place(x, base):
-    """Cell of the table for each x (clamped to it), and the offset u in it."""
+    """Cell of the table for each x (clamped to it), and the offset u in it.
+
+    Adding 1.5 2^23 rounds to a whole number, which is then found in the last bits.
+    """
     steps = tl.minimum(tl.maximum(x * _PER_STEP, _LEFT), _RIGHT)
-    cell = tl.floor(steps + 0.5)
-    return base + cell.to(tl.int32), steps - cell
+    rounded = steps + 12582912.0
+    return base + (rounded.to(tl.int32, bitcast=True) - 0x4B400000), steps - (rounded - 12582912.0)
 
 
 @triton.jit
@@ -168,14 +171,31 @@ def look_up(table_ptr, x, base, v):
     """M and its derivatives in x and in the angle offset v; NaN where x is."""
     index, u = _place(x, base)
     a0, b0, c0, d0, e0, a1, b1, c1, d1, a2, b2, c2, a3, b3, a4 = _every(table_ptr + index)
-    d_v = b0 + v * (2 * c0 + v * (3 * d0 + 4 * v * e0))
-    d_v += u * (b1 + v * (2 * c1 + 3 * v * d1) + u * (b2 + 2 * v * c2 + u * b3))
-    a0 += v * (b0 + v * (c0 + v * (d0 + v * e0)))
-    a1 += v * (b1 + v * (c1 + v * d1))
-    a2 += v * (b2 + v * c2)
-    a3 += v * b3
-    value = a0 + u * (a1 + u * (a2 + u * (a3 + u * a4)))
-    return tl.where(x == x, value, x), (a1 + u * (2 * a2 + u * (3 * a3 + 4 * u * a4))) * _PER_STEP, d_v
+    # Horner's rule for a polynomial and its derivative at once, in v and then in u.
+    p = e0 * v + d0
+    q = e0 * v + p
+    p = p * v + c0
+    q = q * v + p
+    p = p * v + b0
+    d_v0 = q * v + p
+    a0 += p * v
+    p = d1 * v + c1
+    q = d1 * v + p
+    p = p * v + b1
+    d_v1 = q * v + p
+    a1 += p * v
+    p = c2 * v + b2
+    d_v2 = c2 * v + p
+    a2 += p * v
+    a3 += b3 * v
+    p = a4 * u + a3
+    q = a4 * u + p
+    p = p * u + a2
+    q = q * u + p
+    p = p * u + a1
+    q = q * u + p
+    value = p * u + a0
+    return tl.where(x == x, value, x), q * _PER_STEP, d_v0 + u * (d_v1 + u * (d_v2 + u * b3))
 
 
 @triton.jit
