@@ -52,11 +52,12 @@ def evenness(low, high, middle):
 def error_of(p, every, half, total):
     """How far a probability may be off: by the sum over classes, and by what every other node alone gives.
 
-    The change by halving the step, squared, is relative: it counts less for small probabilities, down to 1e-8.
+    The part of every other node in a probability, which should be one half, counts less where that is small, down
+    to 1e-8. Its square is what one more halving of the step may still change.
     """
-    moved = 2 * half / every - 1
+    uneven = half / every - 0.5
     share = tl.where(p > 1e-8, tl.maximum(tl.sqrt(p), 1e-3), 0.0)
-    error = 2 * tl.abs(total - 1) + tl.max(tl.where(share > 0, moved * moved * share, 0.0))
+    error = 2 * tl.abs(total - 1) + tl.max(tl.where(share > 0, uneven * uneven * share, 0.0))
     return tl.where(error < 1e30, error, float("inf"))  # a NaN compares as false
 
 
