@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from .._audit import Audit, audit
-from .._report import report
+from .._files import make_folder
+from .._report import ReportData, report, without_names
 from .._report.audits import SENTENCES, from_audit
 from ..crowd import CrowdLabels
 from ..data import LabelledData, read_npz
@@ -62,8 +63,8 @@ def run(job: FitJob, probs: Path | None, say: Say) -> tuple[Path, Path]:
             made = replace(
                 made, annotators=page.skills(people), annotator_matrices=page.matrices(people, names)
             )
-    job.out.mkdir(parents=True, exist_ok=True)
-    for line in summary(found):
+    make_folder(job.out)
+    for line in summary(found, _aliases(made) if job.anonymise else {}):
         say(line)
     table = ranked(job.out / "audit.csv", found)
     if found.spot and found.to_check:
@@ -161,11 +162,26 @@ def ranked(path: Path, found: Findings) -> Path:
     return write_csv(path, [*head, "ask", "gold"], rows)
 
 
-def summary(found: Findings) -> Iterator[str]:
-    """The audit for a terminal."""
+def _aliases(made: ReportData) -> dict[str, str]:
+    """What the page calls each annotator once it names nobody."""
+    hidden = without_names(made)
+    out = {str(a.name): str(b.name) for a, b in zip(made.annotators, hidden.annotators)}
+    for a, b in zip(made.suspicions, hidden.suspicions):
+        out |= {str(x): str(y) for x, y in ((a.annotator, b.annotator), (a.ask, b.ask)) if x is not None}
+    return out
+
+
+def summary(found: Findings, aliases: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The audit for a terminal, with `aliases` in place of annotators' names."""
     a = found.audit
+
+    def named(who: object) -> str:
+        return (aliases or {}).get(str(who), str(who))
+
     rate, names = a.noise_rate, [str(c) for c in a.classes.tolist()]
-    yield f"{len(a.given):,} labels, {len(names)} classes"
+    known = int((found.gold >= 0).sum())
+    more = f", besides {known:,} checked {'items' if found.people else 'ones'}" if known else ""
+    yield f"{len(a.given):,} labels{more}, {len(names)} classes"
     yield (
         f"wrong labels: {100 * rate.value:.1f} % (95 % interval {100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
     )
@@ -181,11 +197,11 @@ def summary(found: Findings) -> Iterator[str]:
             yield f"  noise by {g.by}: {shares} ({g.names[0]} first){verdict}"
     yield "commonest confusions, true -> given:"
     yield from _confusions(a, names)
-    yield from _people(found)
+    yield from _people(found, named)
     yield "check first:"
     for row in found.to_check[:SHOWN]:
-        who = "" if a.annotators is None else f" by {a.annotators[row]}"
-        ask = f", ask {found.ask[row]}" if row in found.ask else ""
+        who = "" if a.annotators is None else f" by {named(a.annotators[row])}"
+        ask = f", ask {named(found.ask[row])}" if row in found.ask else ""
         yield (
             f"  {a.ids[row]}: {names[a.given[row]]}{who}, rather {names[a.suggested[row]]} "
             f"({100 * a.p_wrong[row]:.1f} % likely to be wrong){ask}"
@@ -207,7 +223,7 @@ def _confusions(a: Audit, names: list[str]) -> Iterator[str]:
             yield f"  {names[i]} -> {names[j]}: {a.transition[i, j]:.3f} ({low:.3f} to {high:.3f})"
 
 
-def _people(found: Findings) -> Iterator[str]:
+def _people(found: Findings, named: Callable[[object], str]) -> Iterator[str]:
     people = found.people
     if people is None:
         return
@@ -215,6 +231,6 @@ def _people(found: Findings) -> Iterator[str]:
     yield f"annotators by skill ({len(order)}):"
     for r in order if len(order) <= SHOWN else [*order[: SHOWN // 2], *order[-SHOWN // 2 :]]:
         yield (
-            f"  {people.names[r]}: {people.skills[r]:.2f} ({people.skill_low[r]:.2f} to "
+            f"  {named(people.names[r])}: {people.skills[r]:.2f} ({people.skill_low[r]:.2f} to "
             f"{people.skill_high[r]:.2f}), {int(people.labels[r]):,} labels"
         )

@@ -153,6 +153,10 @@ def choose(folds: Folds, seed: int) -> Choice:
     return Choice(winner, dict(candidates[winner]), entries, _why(d, winner, entries, gain, folds), gain)
 
 
+def _per_item(labels: float) -> str:
+    return "one label per item" if labels == 1 else f"{labels:.2g} labels per item"
+
+
 def _why(
     d: Diagnosis, winner: str, entries: tuple[Entry, ...], gain: tuple[float, ...], folds: Folds
 ) -> tuple[str, ...]:
@@ -160,7 +164,7 @@ def _why(
     by = {e.method: e for e in entries}
     best = min((e for e in entries if e.folds == folds.count), key=lambda e: e.behind)
     lines = [
-        f"{n:,} items, {K} classes, {d.labels_per_item:.2g} labels per item. Out-of-fold predictions of plain "
+        f"{n:,} items, {K} classes, {_per_item(d.labels_per_item)}. Out-of-fold predictions of plain "
         f"cross-entropy put the share of wrong labels near {100 * d.rate:.0f} %, of the kind: {d.kind}. "
         f"So the candidates were {', '.join(by)}. {told(d, list(by))}".rstrip(),
         "They raced over folds: all on one fold, the better half on twice as many, the last on all "

@@ -26,7 +26,12 @@ Epochs = Annotated[int | None, typer.Option(help="Passes over the data; by its s
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Delimiter = Annotated[str | None, typer.Option(help="Of a text table; a comma, and a tab in .tsv.")]
-Anonymise = Annotated[bool, typer.Option("--anonymise", help="Number the annotators in the report.")]
+Anonymise = Annotated[
+    bool,
+    typer.Option(
+        "--anonymise", help="Number the annotators in what is shown and in the report; not in CSV files."
+    ),
+]
 
 
 def fit(

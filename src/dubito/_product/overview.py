@@ -77,7 +77,7 @@ def balance(counts: Tensor, classes: tuple[str, ...]) -> str:
     """
     share = 100 * counts.double() / counts.sum().clamp(min=1)
     if len(classes) <= MOST_NAMES:
-        return ", ".join(f"{name} {p:.1f} %" for name, p in zip(classes, share.tolist()))
+        return _between(classes).join(f"{name} {p:.1f} %" for name, p in zip(classes, share.tolist()))
     low, high = int(share.argmin()), int(share.argmax())
     return f"{classes[low]} {share[low]:.1f} % (least) to {classes[high]} {share[high]:.1f} % (most)"
 
@@ -108,9 +108,15 @@ def _roles(source: Source) -> str:
 
 
 def _names(names: tuple[str, ...], count: bool = True) -> str:
-    shown = ", ".join(str(n)[:30] for n in names[:MOST_NAMES])
-    more = f", ... ({len(names)} in all)" if count else ", ..."
+    mark = _between(names[:MOST_NAMES])
+    shown = mark.join(str(n)[:30] for n in names[:MOST_NAMES])
+    more = f"{mark}... ({len(names)} in all)" if count else f"{mark}..."
     return shown + (more if len(names) > MOST_NAMES else "")
+
+
+def _between(names: tuple[str, ...]) -> str:
+    """What stands between names in a list: a semicolon where one of them has a comma itself."""
+    return "; " if any("," in str(n) for n in names) else ", "
 
 
 def _spread(counts: Tensor, what: str = "") -> str:

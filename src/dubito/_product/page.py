@@ -63,12 +63,13 @@ def _summary(
     found: Findings, metrics: Mapping[str, Mapping[str, float]], choice: Choice, checked: str
 ) -> list[str]:
     rate, N = found.audit.noise_rate, len(found.audit.given)
+    left = " that were not checked" if checked and found.people is None else ""
     noisy, true = metrics["noisy_accuracy"], metrics.get("true_accuracy") or metrics["estimated_accuracy"]
     how = "" if "true_accuracy" in metrics else "by our estimate "
     kind = SENTENCES.get(found.audit.kind.name, found.audit.kind.name)
     return [
-        f"About {100 * rate.value:.1f} % of the {N:,} labels are wrong (95 % interval {100 * rate.low:.1f} to "
-        f"{100 * rate.high:.1f} %): {kind[0].lower()}{kind[1:]}.",
+        f"About {100 * rate.value:.1f} % of the {N:,} labels{left} are wrong (95 % interval "
+        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} %): {kind[0].lower()}{kind[1:]}.",
         f"The model ({choice.method}) predicts {100 * noisy['value']:.1f} % of labels that it has not seen, "
         f"and {how}{100 * true['value']:.1f} % of the true classes.",
         worth_checking(found.audit),

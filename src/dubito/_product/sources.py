@@ -22,6 +22,7 @@ CLEAN = ("truth", "true_label", "clean_label", "clean", "true_class", "ground_tr
 IDS = ("id", "item", "item_id", "task", "task_id", "name", "example", "example_id", "index", "")
 IMAGES = ("image", "image_path", "file", "filename", "file_name", "path")
 INPUT_KEYS = ("x", "X", "inputs", "features", "images", "x_train")
+MASKS = ("mask", "masks", "annotations", "segmentations", "labels")  # beside one folder of images
 TABLES = (".csv", ".tsv", ".txt", ".tab", ".parquet", ".pq")
 MOSTLY = (
     0.9  # share of numbers that makes a column a feature; what is no number in it is then refused by line
@@ -63,6 +64,7 @@ def find(job: FitJob) -> Source:
     """What `job.data` is, with every role given to a column."""
     path = job.data
     if path.is_dir():
+        _not_masks(path)
         return Source("folder", str(path), size=job.size)
     if not path.exists():
         near = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else None
@@ -78,6 +80,20 @@ def find(job: FitJob) -> Source:
             got=path.suffix or "no suffix",
         )
     return _table(job)
+
+
+def _not_masks(path: Path) -> None:
+    """Refuse a folder of images and a folder of masks, which would pass for two classes."""
+    inside = sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    masks = [name for name in inside if name.lower() in MASKS]
+    if len(inside) == 2 and len(masks) == 1:
+        (images,) = set(inside) - set(masks)
+        raise DubitoError(
+            "these folders look like images and their masks, not like two classes",
+            where=str(path),
+            got=", ".join(inside),
+            remedy=f"dubito fit {path / images} --masks {path / masks[0]}",
+        )
 
 
 def columns(path: Path, delimiter: str | None = None) -> list[str]:

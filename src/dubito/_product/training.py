@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 
 from .. import checkpoint, optim
 from .._crowd_methods import row_by_row
+from .._files import make_folder
 from .._json import config_hash
 from .._session import describe, digest
 from ..backbones import MLP, build
@@ -87,7 +88,7 @@ def train(
     key = config_hash({**facts, **parts})
     found = _remembered(out / "done", key, setting, method, params)
     if found is None:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         long = len(data) * epochs > LONG
         found = _train(setting, method, params, data, valid, out / "steps" if long else None, start, epochs)
         _remember(out / "done", key, found)

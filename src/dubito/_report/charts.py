@@ -175,7 +175,7 @@ def heat_map(matrix: Matrix, name: str) -> dict[str, Any]:
         "table": table,
         "row_names": [(HEAD + (i + 0.5) * cell + 4, cut(r, 11)) for i, r in enumerate(rows) if named],
         "column_names": [
-            (SIDE + (j + 0.5) * cell, cut(c, cell // 7)) for j, c in enumerate(columns) if named
+            (SIDE + (j + 0.5) * cell, cut(c, max(cell // 8, 2))) for j, c in enumerate(columns) if named
         ],
     }
 

@@ -7,7 +7,12 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog="Examples: dubito paper list   |   dubito paper table englesson2023.table1-mnist",
+)
 
 Name = Annotated[str, typer.Argument(help="A table or figure, as englesson2023.table1-mnist.")]
 Folders = Annotated[
@@ -20,7 +25,7 @@ Methods = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: dubito paper list")
 def list_() -> None:
     """Every table and figure, its runs and what it costs at the paper's size."""
     from .listing import listing, results_of
