@@ -73,7 +73,8 @@ def table(cells: list[dict[str, Any]]) -> str:
     theirs = {
         m["versions"]["cleanlab"] for m in map(json.loads, LINES.read_text(encoding="utf-8").splitlines())
     }
-    present = [m.get("code") for m in cells].count(cells[-1].get("code"))
+    codes = [m.get("code") for m in cells]
+    present = max(codes.count(code) for code in {*codes} - {None}) if any(codes) else 0
     days = sorted({m["date"][:10] for m in cells})
     out += [
         "",
