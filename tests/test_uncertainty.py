@@ -173,3 +173,9 @@ def test_shapes_of_members() -> None:
     for wrong in (one[0], one[:0]):
         with pytest.raises(DubitoError, match="members"):
             uncertainty.decompose(wrong)
+
+
+def test_no_examples_have_no_uncertainty() -> None:
+    found = uncertainty.mc_dropout(model_of(), examples(3).subset([]), passes=2)
+    assert found.log_p.shape == (0, 4)
+    assert all(part.shape == (0,) for part in found[1:])
