@@ -111,6 +111,26 @@ def kind_of(path: Path) -> str:
     return names.get(stat.S_IFMT(mode), "something unknown")
 
 
+def exists(path: Path, kind: str = "file") -> bool:
+    """Whether a file (or a folder) is there, links followed; a name that no system takes is none."""
+    try:
+        return path.is_dir() if kind == "folder" else path.is_file()
+    except PermissionError as error:
+        raise DubitoError("cannot read", where=str(path), got=error.strerror) from None
+    except (OSError, ValueError):
+        return False
+
+
+def make_folder(path: Path) -> None:
+    """A folder and those above it, unless they are there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, 0, error) from error
+    except (ValueError, RecursionError) as error:  # a zero byte, a thousand folders in one another
+        raise DubitoError("not a name for a folder", where=repr(str(path))[:200], got=str(error)) from None
+
+
 def cannot_write(path: Path, size: int, error: OSError) -> DubitoError:
     """The sentence for a write that failed: where, how many bytes, why, and how much room there is."""
     why = _FULL.get(error.errno or 0, error.strerror or type(error).__name__)
