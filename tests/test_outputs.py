@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dubito import _files
+from dubito import _files, checkpoint
 from dubito.crowd import CrowdLabels, run
+from dubito.data import image_folder, map_npy, read_table
 from dubito.errors import DubitoError
+from dubito.runs import RunFolder
 
 TABLE = "item,annotator,label\n1,ann,x\n1,bob,x\n2,ann,y\n2,bob,y\n"
 
@@ -85,3 +87,38 @@ def test_a_place_under_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(DubitoError, match=r"cannot write at .*file/x: .*Not a directory"):
         _files.replace_file(tmp_path / "file" / "x", b"data")
+
+
+NAMES = ["x" * 5000, "a\0b", "/", "d/" * 1990 + "x", "\udcff"]
+ENTRIES: dict[str, Callable[[Path], object]] = {
+    "table": lambda p: read_table(p, features=["a"]),
+    "crowd": CrowdLabels.from_long,
+    "command": run,
+    "output of the command": lambda p: run("labels.csv", out=p),
+    "images": image_folder,
+    "mapped": map_npy,
+    "run": lambda p: RunFolder(p, {}).__enter__(),
+    "checkpoint": lambda p: checkpoint.save(p / "c", 1, {"m": {}}, {}),
+    "latest": checkpoint.load,
+    "tables out": lambda p: CrowdLabels.from_long("labels.csv").to_csv(p),
+}
+
+
+@pytest.mark.rel
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("name", NAMES, ids=["long", "zero byte", "root", "deep", "surrogate"])
+def test_names_that_no_system_takes(
+    entry: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scorecard 13: too long, too deep, with a zero byte: refused in one sentence, by readers and writers."""
+    monkeypatch.chdir(tmp_path)
+    Path("labels.csv").write_text(TABLE.replace("item", "task").replace("annotator", "worker"))
+    if name == "/" and entry in ("output of the command", "images", "checkpoint"):
+        pytest.skip("a folder that is there")
+    said = ""
+    try:
+        ENTRIES[entry](Path(name))
+    except DubitoError as error:
+        said = str(error)
+    assert said or name == NAMES[-1], "only an odd letter may be taken"
+    assert "\n" not in said

@@ -206,10 +206,7 @@ def _check_arguments(step: int, tensors: Mapping[str, Any], state: Mapping[str, 
 def _make_folder(folder: Path) -> None:
     if (kind := _files.kind_of(folder)) not in ("nothing", "a folder"):
         raise DubitoError("not a folder for checkpoints", where=str(folder), expected="a folder", got=kind)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _files.cannot_write(folder, 0, error) from error
+    _files.make_folder(folder)
 
 
 def _clean(folder: Path, step: int) -> None:

@@ -79,10 +79,11 @@ def crowd(
     """Whom to trust and what they agree on: skills, confusions, agreement, whom to ask next."""
     from rich.console import Console
 
+    from ._files import exists
     from .crowd.command import run
     from .crowd.summary import render
 
-    if not labels.is_file():
+    if not exists(labels):
         raise DubitoError("no such file", where=str(labels))
     place = (out or labels.with_name(f"{labels.stem}-consensus")) if files else None
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._files import make_folder
 from ._product.reading import Scale, scale_of
 from ._product.tasks import FitJob, Say, fit
 from ._product.training import Setting, train
@@ -86,7 +87,7 @@ def run(out: str | Path = "dubito-demo", seed: int = 0, say: Say = lambda _: Non
 
 
 def _run(folder: Path, seed: int, say: Say) -> Found:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     data, test = digits(seed)
     file = write_data(folder / f"digits-{seed}.npz", data)
     rows = [_vote(data, test, seed)]

@@ -69,10 +69,7 @@ class RunFolder:
 
     def __enter__(self) -> RunFolder:
         self._refuse()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _files.cannot_write(self.path, 0, error) from error
+        _files.make_folder(self.path)
         self._lock = _lock.acquire(self.path)
         try:
             self._refuse()  # once more: it may have become another run's before the lock was ours

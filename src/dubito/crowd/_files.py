@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .._files import check_delimiter
+from .._files import check_delimiter, exists
 from ..errors import DubitoError, nearest
 
 
@@ -21,7 +21,7 @@ def need(names: list[str], known: list[Any], where: str, remedy: str = "") -> No
 
 def read(path: Path, names: list[str], delimiter: str | None) -> dict[str, Any]:
     """The named columns of a CSV or Parquet file."""
-    if not path.is_file():
+    if not exists(path):
         raise DubitoError("no such file", where=str(path))
     if path.suffix.lower() in (".parquet", ".pq"):
         return _read_parquet(path, names)
@@ -58,7 +58,7 @@ def _numeric() -> set[Any]:
 
 def header(path: Path, delimiter: str | None = None) -> list[str]:
     """The names of a table's columns."""
-    if not path.is_file():
+    if not exists(path):
         raise DubitoError("no such file", where=str(path))
     if path.suffix.lower() in (".parquet", ".pq"):
         try:

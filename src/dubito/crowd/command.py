@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._files import replacing
+from .._files import kind_of, make_folder, replacing
 from ..errors import DubitoError, nearest
 from ._files import header
 from .aggregate import aggregate
@@ -109,12 +109,9 @@ def _columns(path: Path, told: tuple[str | None, ...], delimiter: str | None) ->
 
 
 def _folder(path: Path) -> Path:
-    if path.is_symlink() or (path.exists() and not path.is_dir()):
+    if kind_of(path) not in ("nothing", "a folder"):
         raise DubitoError("the output is not a folder", where=str(path), remedy="give another --out")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DubitoError("cannot make the folder", where=str(path), got=error.strerror) from None
+    make_folder(path)
     return path
 
 

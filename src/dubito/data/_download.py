@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from .._files import exists, make_folder
 from ..errors import DubitoError, nearest
 from ._cache import cache_folder
 from ._files import one_line
@@ -111,9 +112,9 @@ def fetch(source: Source, folder: Path, *, progress: Progress | None = None, wai
     if urllib.parse.urlsplit(source.url).scheme not in ("http", "https"):
         raise DubitoError("only http and https are fetched", got=source.url)
     path, part = folder / source.file, folder / f"{source.file}.part"
-    if path.is_file() and _md5(path) == source.md5:
+    if exists(path) and _md5(path) == source.md5:
         return path
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for attempt in range(_ATTEMPTS):
         try:
             _transfer(source, part, progress)

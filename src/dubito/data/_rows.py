@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from .._files import check_delimiter
+from .._files import check_delimiter, exists
 from ..errors import DubitoError, nearest
 from ._files import one_line
 
@@ -48,7 +48,7 @@ def chunks(
     if hasattr(source, "columns") and hasattr(source, "iloc"):
         return _frame(source, columns)
     path = Path(source)
-    if not path.is_file():
+    if not exists(path):
         raise DubitoError("no such file", where=str(path))
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".pq"):

@@ -80,8 +80,12 @@ def map_npy(path: str | os.PathLike[str]) -> Array:
     """An .npy file as an array that the system reads page by page; never all of it at once."""
     path = Path(path)
     file_size(path, limit=sys.maxsize)
-    with path.open("rb") as f:
-        dtype, shape, fortran, offset = npy_header(f.read(_HEAD), str(path))
+    try:
+        with path.open("rb") as f:
+            head = f.read(_HEAD)
+    except OSError as error:
+        raise DubitoError("cannot read", where=str(path), got=error.strerror) from None
+    dtype, shape, fortran, offset = npy_header(head, str(path))
     there, expected = path.stat().st_size - offset, array_bytes(shape, dtype.itemsize)
     if there != expected:
         raise DubitoError(

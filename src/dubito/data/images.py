@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._files import exists
 from ..errors import DubitoError
 from ._files import Array, one_line
 from ._labelled import LabelledData
@@ -163,9 +164,10 @@ def image_folder(
     Links that lead out of the folder, hidden files and files that are not images by their suffix are skipped.
     """
     base = Path(root)
-    if not base.is_dir():
+    if not exists(base, "folder"):
         raise DubitoError("no such folder", where=str(base))
-    classes = sorted(e.name for e in os.scandir(base) if e.is_dir() and not e.name.startswith("."))
+    there = (e.name for e in os.scandir(base) if not e.name.startswith("."))
+    classes = sorted(name for name in there if exists(base / name, "folder"))
     labels: list[int] = []
 
     def paths() -> Iterator[str]:
