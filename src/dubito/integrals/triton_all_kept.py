@@ -37,12 +37,15 @@ def _log_depth(table_ptr, column, t, COUNT: tl.constexpr):
 
 
 @triton.jit
-def _crossing(value, low, step, level):
-    """Where a falling function of equally spaced points is at a level."""
+def _crossing(value, low, step, level, most, side):
+    """Where a falling function of equally spaced points is at a level.
+
+    Where it falls by more than `most` from one point to the next a line says little: the point on that side.
+    """
     above = tl.sum((value >= level).to(tl.int32)) // 2  # every point is held twice
     i = tl.minimum(tl.maximum(above - 1, 0), _HALF - 2)
     here, there = pick(value, i), pick(value, i + 1)
-    part = (here - level) / tl.maximum(here - there, 1e-6)
+    part = tl.where(here - there > most, side, (here - level) / tl.maximum(here - there, 1e-6))
     return low + step * (i + tl.minimum(tl.maximum(part, 0.0), 1.0))
 
 
@@ -61,8 +64,12 @@ def stretch(table_ptr, keep, column, COUNT: tl.constexpr):
     low = low + step * tl.maximum(first, 0)
     step = (high - low) / (_HALF - 1)
     value = _log_depth(table_ptr, column, low + step * point, COUNT)
-    middle = _crossing(value, low, step, 0.0)
-    return _crossing(value, low, step, _LEFT), _crossing(value, low, step, _RIGHT), middle
+    middle = _crossing(value, low, step, 0.0, 12.0, 0.5)
+    return (
+        _crossing(value, low, step, _LEFT, 2.0, 0.0),
+        _crossing(value, low, step, _RIGHT, 12.0, 1.0),
+        middle,
+    )
 
 
 @triton.jit
