@@ -21,18 +21,9 @@ from dubito.integrals.noise import sobol_bank
 g = torch.Generator().manual_seed(0)
 near = lambda a, b, off: float((a - b).abs().max()) <= off * (1 + float(b.abs().max()))
 
-# Every rule: kept in registers; in chunks; thousands. Rows as a network makes them, and uneven ones.
-for classes, tau, spread, launches in (
-    (5, 1.0, 0.0, None),
-    (11, 0.05, 0.3, None),
-    (40, 0.5, 0.0, None),
-    (3, 0.05, 1.2, None),
-    (3, 0.05, 1.2, ((64, 124, 124, 1), (64, 496, 496, 1))),
-    (3, 0.05, 1.2, ((512, 1984, 1984, 4),)),
-):
-    mean, grad = 2 * torch.randn(2, classes, generator=g), torch.randn(2, classes, generator=g)
-    scale = (spread * torch.randn(2, classes, generator=g) - 0.5).exp()
-    temperature = torch.full((1, 1), tau)
+
+def check(mean, scale, grad, tau, launches):
+    classes, temperature = mean.shape[1], torch.full((1, 1), tau)
     log_p, error, places = triton_all.forward(mean, scale, temperature, 1e-4, launches)
     exact = [x.double().requires_grad_() for x in (mean, scale, temperature.expand(2, 1).clone())]
     right, _ = AllClasses.apply(*exact, 1e-9)
@@ -46,6 +37,24 @@ for classes, tau, spread, launches in (
     idle = torch.zeros_like(grad)
     none = triton_all.backward(mean, scale, temperature, log_p, torch.full_like(places, 62.0), idle, True)
     assert all(float(x.abs().max()) == 0 for x in none)
+    return places[4].tolist()
+
+
+# Every rule: kept in registers; in chunks; thousands. Rows as a network makes them, and uneven ones.
+for classes, tau, spread, launches in (
+    (5, 1.0, 0.0, None),
+    (11, 0.05, 0.3, None),
+    (40, 0.5, 0.0, None),
+    (3, 0.05, 1.2, ((64, 124, 124, 1), (64, 496, 496, 1))),
+    (3, 0.05, 1.2, ((512, 1984, 1984, 4),)),
+):
+    mean, grad = 2 * torch.randn(2, classes, generator=g), torch.randn(2, classes, generator=g)
+    check(mean, (spread * torch.randn(2, classes, generator=g) - 0.5).exp(), grad, tau, launches)
+
+# Nodes in between, four times in the second row: a scale of 45 beside one of 0.07.
+g = torch.Generator().manual_seed(1)
+mean, scale = 2 * torch.randn(2, 6, generator=g), (1.2 * torch.randn(2, 6, generator=g) - 0.5).exp()
+assert check(mean, scale, torch.rand(2, 6, generator=g), 0.05, None) == [31.0, 496.0]
 
 # Shared banks, a row per thread.
 for classes, tau in ((3, 0.2), (7, 1.0)):
