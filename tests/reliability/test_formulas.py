@@ -94,7 +94,16 @@ def identities() -> dict[str, tuple[Tensor, Tensor]]:
     classes = torch.arange(4)
     corrected = targets.smear(eye, targets.backward_matrix(T))
     unbiased = T @ losses.nll(z[0].expand(4, 4), corrected, reduction="none")
+    root, lam = scores(4, seed=3), 0.5
+    half = root.outer(root) + lam * eye
+    dense = torch.distributions.MultivariateNormal(z[0], half @ half.T)
+    labels = targets.smooth(y[:1], 5, 0.01, dtype=torch.float64)  # the fifth is the class that never occurs
+    gaussian = -dense.log_prob((labels / labels[:, 4:]).log()[0, :4]) - 2 * math.log(2 * math.pi)
     return {
+        "logistic-normal is a dense Gaussian": (
+            losses.logistic_normal_nll(z[:1], root[None], y[:1], lam=lam),
+            gaussian,
+        ),
         "gce, q -> 0": (losses.gce(z, y, q=1e-9), plain),
         "gce, q = 1": (losses.gce(z, y, q=1.0), (1 - log_p.exp()[torch.arange(50), y]).mean()),
         "truncated gce, k -> 0": (losses.truncated_gce(z, y, k=0.0), losses.gce(z, y)),
