@@ -38,8 +38,11 @@ DEFAULTS = (
 SOFTMAX = ("tests/test_expected_softmax.py", "tests/test_links.py")
 
 TARGETS: dict[str, tuple[str, ...]] = {
-    "_tensors": LOSSES,
-    "_matrices": (*_in("channels", "transition", "channel_contract"), "tests/test_targets.py"),
+    "_tensors": ("tests/test_tensor_steps.py", *LOSSES),
+    "_matrices": (
+        *_in("channels", "channel_steps", "transition", "channel_contract"),
+        "tests/test_targets.py",
+    ),
     "losses._deformed": (*_in("losses", "robust", "bi_tempered"), *LOSSES),
     "losses._normalizer": (*_in("losses", "bi_tempered"), *LOSSES),
     "losses.bi_tempered": (*_in("losses", "bi_tempered"), *LOSSES),
