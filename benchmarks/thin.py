@@ -80,7 +80,8 @@ def main() -> None:
             line = {
                 "benchmark": "thin", "channels": channels, "size": size, "direction": direction,
                 "microseconds": {"ours": round(a, 2), "cudnn": round(b, 2)},
-                "faster": round(b / a, 3), "hardware": torch.cuda.get_device_name(), "commit": commit, "dirty": dirty,
+                "faster": round(b / a, 3), "hardware": torch.cuda.get_device_name(),
+                "commit": commit, "dirty": dirty,
             }  # fmt: skip
             print(channels, size, direction, line["microseconds"], flush=True)
             with out.open("a") as file:
