@@ -1,4 +1,4 @@
-"""What every loss shares, at its borders: autocast, values that may not be looked at, single numbers, infinities."""
+"""What every loss shares, at its borders: autocast, values not to be looked at, single numbers, infinities."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_weights_that_are_no_distribution():
     check_distribution(torch.tensor([[0.5, 0.5008], [0.5, 0.4992]]))
     with pytest.raises(DubitoError, match=r"1\.001"):
         check_distribution(torch.tensor([[0.5, 0.5012], [0.5, 0.5]]))
-    for sums, worst in (([0.5, 1.2], "0.5"), ([0.8, 1.4], "1.4")):
+    for sums, worst in (([0.5, 1.2], "0.5"), ([0.75, 1.5], "1.5")):
         with pytest.raises(DubitoError, match=worst):
             check_distribution(torch.tensor(sums).unsqueeze(-1).expand(2, 2) / 2)
 
