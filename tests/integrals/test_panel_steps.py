@@ -59,6 +59,23 @@ def test_values_at_the_nodes_of_panels():
         close(found.log_weight[p], np.log(weights / 2 * length))
 
 
+@pytest.mark.parametrize("tau", [0.0, 0.05, 2.0])
+def test_edges_of_panels(tau):
+    """Where the sum of all log F is -80, -30, ..., -1e-15, roughly, for rows with narrow and wide classes."""
+    levels = (-80.0, -30.0, -12.0, -5.0, -2.0, -0.7, -0.2, -0.03, -1e-3, -1e-6, -1e-10, -1e-15)
+    mean, scale, temperature = made(tau, rows=3)
+    mean[1] *= 20
+    scale[2] = torch.tensor([0.02, 5.0, 0.5], dtype=F64)
+    edges = module._edges(make_rows(mean, scale, temperature, torch.zeros(3, dtype=torch.int64)))
+    assert edges.shape == (3, 12)
+    width = (scale**2 + (ROOT_C * tau) ** 2).sqrt()
+    alpha = torch.atan2(torch.full_like(scale, ROOT_C * tau), scale)
+    for b in range(3):
+        x = (edges[b, :, None] - (mean[b] - mean[b, 0])) / width[b]
+        m = log_minus_log_cdf(x.flatten(), alpha[b].expand(12, 3).flatten()).reshape(12, 3)
+        close(m.logsumexp(-1), np.log(-np.array(levels)), 0.0, 0.204)
+
+
 @pytest.mark.parametrize(("depth", "tol"), [(1, 1e-3), (3, 1e-30), (3, 1e-5), (24, 1e-4)])
 def test_panels_are_halved_where_they_miss(depth, tol, monkeypatch):
     """Each panel by itself, as often as allowed; the error is twice the sum of what is left."""
@@ -104,6 +121,7 @@ def test_parts_do_not_matter(monkeypatch):
     """As many panels at a time as fit, there and back."""
     inputs = [x.requires_grad_() for x in made(rows=3)]
     panels = module.Panels(torch.arange(7), torch.zeros(7), torch.ones(7))
+    given = make_rows(*(x.detach()[:2] for x in inputs), torch.zeros(2, dtype=torch.int64))
 
     def run():
         log_p, error = module._by_panels(*inputs, 1e-6)
@@ -113,7 +131,7 @@ def test_parts_do_not_matter(monkeypatch):
     whole = run()
     for elements, sizes in ((3 * 8 * 2, [2, 2, 2, 1]), (3 * 8 * 7 - 1, [6, 1]), (1, [1] * 7)):
         monkeypatch.setattr(module, "_ELEMENTS", elements)
-        assert [len(part.row) for part in module._parts(panels, 3)] == sizes
+        assert [len(part.row) for part in module._parts(panels, given)] == sizes
         if elements > 1:
             for a, b in zip(whole, run()):
                 close(b, a, 1e-9, 1e-12)

@@ -129,7 +129,7 @@ def refine(rows: Rows, tol: float) -> tuple[Panels, Tensor]:
     depth = 0
     while True:
         depth += 1
-        miss = torch.cat([_misses(rows, part) for part in _parts(panels, rows.mean.shape[-1])])
+        miss = torch.cat([_misses(rows, part) for part in _parts(panels, rows)])
         # Each halving may spend half of what is left: the sum over all panels stays below tol.
         bad = miss > max(tol, _FINEST) / (4 * count)
         if depth == _DEPTH:
@@ -148,8 +148,8 @@ def refine(rows: Rows, tol: float) -> tuple[Panels, Tensor]:
     return Panels(*(torch.cat(column) for column in zip(*kept))), 2 * error
 
 
-def _parts(panels: Panels, classes: int) -> list[Panels]:
-    size = max(1, _ELEMENTS // (classes * _NODES))
+def _parts(panels: Panels, rows: Rows) -> list[Panels]:
+    size = max(1, _ELEMENTS // (rows.mean.shape[-1] * _NODES))
     return [Panels(*part) for part in zip(*(x.split(size) for x in panels))]
 
 
@@ -171,8 +171,8 @@ class AllClasses(torch.autograd.Function):
         inputs = tuple(x.double() for x in (mean, scale, temperature))
         rows = _as_rows(*inputs)
         panels, error = refine(rows, tol)
-        log_p = torch.full_like(inputs[0], -math.inf)
-        for part in _parts(panels, mean.shape[-1]):
+        log_p = torch.full_like(mean, -math.inf, dtype=torch.float64)
+        for part in _parts(panels, rows):
             v = _evaluate(rows, part)
             terms = torch.logsumexp(v.log_rate + (v.total + v.log_weight).unsqueeze(1), -1)
             log_p = _scatter_logsumexp(log_p, part.row, terms)
@@ -188,7 +188,7 @@ class AllClasses(torch.autograd.Function):
         mean, scale, temperature, log_p, *saved = ctx.saved_tensors
         rows, panels = _as_rows(mean, scale, temperature), Panels(*saved)
         a = b = c = torch.zeros_like(mean)
-        for part in _parts(panels, mean.shape[-1]):
+        for part in _parts(panels, rows):
             pieces = _backward_part(rows, part, grad.double(), log_p)
             a, b, c = (total.index_add(0, part.row, piece) for total, piece in zip((a, b, c), pieces))
         c = c * rows.turn
@@ -233,7 +233,7 @@ def all_classes(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) ->
     ones have probability 0.
     """
     if mean.numel() == 0:
-        return mean.clone(), mean.detach().sum(-1)
+        return mean.clone(), mean.new_zeros(mean.shape[:-1])
     if tol < _QUICK or not fitting(mean, scale, temperature):
         return _ranked(mean, scale, temperature, tol, _normalised)
     log_p, error, hard = by_kernels(mean, scale, temperature, tol)
@@ -254,7 +254,7 @@ def _ranked(
     top = torch.where(points, mean, -math.inf).amax(-1, keepdim=True)
     tied = points & (mean == top)
     stands = tied & (tied.cumsum(-1) == 1)
-    away = mean.detach().amin(-1, keepdim=True) - 1e3 * (1 + scale.detach().amax(-1, keepdim=True))
+    away = mean.detach().amin(-1, keepdim=True) - 1e4 * (1 + scale.detach().amax(-1, keepdim=True))
     log_p, error = _by_panels(torch.where(points & ~stands, away, mean), scale, temperature, tol)
     shared = (
         torch.where(stands, log_p, 0.0).sum(-1, keepdim=True) - tied.sum(-1, keepdim=True).clamp(min=1).log()
