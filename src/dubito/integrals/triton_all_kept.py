@@ -101,7 +101,7 @@ def _peaks(kept, total, COUNT: tl.constexpr):
 
 @triton.jit
 def _part(log_rate, total, peak, j):
-    return exp(tl.minimum(log_rate + total - pick(peak, j), 60.0))
+    return exp(log_rate + total - pick(peak, j))
 
 
 @triton.jit
@@ -147,7 +147,9 @@ def kept_forward(
             t, log_weight = nodes_of(low, length, even, lane * apart + i, intervals)
             # all with the step of the first round, by which the sum is divided
             kept, total = _rates(table_ptr, column, t, log_weight + tl.log(apart * 1.0), per_tau, COUNT)
-            peak = tl.where(apart == 1, _peaks(kept, total, COUNT), peak)
+            higher = tl.maximum(peak, _peaks(kept, total, COUNT))
+            every, half = every * exp(peak - higher), half * exp(peak - higher)
+            peak = higher
             a, b = _sums(kept, total, peak, COUNT)
             half = tl.where(apart == 1, a, half)
             every += a + b

@@ -212,7 +212,8 @@ def kept_kernel(
             terms = log_f + log_slope + log_weight + tl.log(apart / own_width)
             top = tl.where(first, tl.max(terms), top)
             weight = exp(tl.minimum(terms - top, 60.0))
-            lost += tl.sum(((weight > 1e-9) & ((log_f < DEEP) | (own_m < _FAR))).to(tl.int32))
+            outside = (weight > 1e-9) & ((log_f < DEEP) | (own_m < _FAR))
+            lost += tl.sum((outside | (weight > 1e20)).to(tl.int32))
             balance = -weight * rate * own_width
             sums = four_sums(weight, balance, balance * own_x, balance * ratio)
             a, b, c, e, f, g = _averages(column, in_x, in_v, t, weight, a, b, c, zero, zero, zero, COUNT)
