@@ -27,3 +27,18 @@ def test_an_overconfident_model_does_not_hide_noise():
     probs = np.exp(large) / np.exp(large).sum(1, keepdims=True)
     found = audit(labels, probs, bootstrap=0)
     assert abs(found.noise_rate.value - (labels != true).mean()) < 0.01
+
+
+def test_matrix_and_rate_are_equally_unsure():
+    """To a weak model the rate is wide open; then the matrix cannot be known to the third digit."""
+    rng, N, K = np.random.default_rng(1), 1500, 4
+    true = rng.integers(0, K, N)
+    logits = 0.8 * rng.normal(size=(N, K))
+    logits[np.arange(N), true] += 0.8
+    labels = np.where(rng.random(N) < 0.2, (true + rng.integers(1, K, N)) % K, true)
+    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    found = audit(labels, probs, bootstrap=5)
+    rate, share = found.noise_rate, found.class_prior
+    wide = (found.transition_interval[..., 1] - found.transition_interval[..., 0]).diagonal() @ share
+    assert rate.high - rate.low > 0.1
+    assert wide > 0.4 * (rate.high - rate.low)

@@ -148,7 +148,7 @@ def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
         order=np.concatenate([todo, order[known[order] >= 0]]) if known is not None else order,
         noise_rate=noise_rate,
         transition=T,
-        transition_interval=_matrix_interval(T, matrices),
+        transition_interval=_matrix_interval(T, matrices, doubt / max(rate, 1e-9)),
         class_prior=prior,
         kind=decide(nested(log_p, y, best.T), groups, rate),
         plan=relabel_plan(p_wrong, todo, draws, doubt) if len(todo) else (),
@@ -230,8 +230,11 @@ def _rate_error(p_wrong: Array, draws: Array, doubt: float) -> float:
     return float((draws.mean(1).var(ddof=1) + chance + doubt**2) ** 0.5)
 
 
-def _matrix_interval(T: Array, matrices: Array | None) -> Array:
-    error = 0.0 if matrices is None else Z * matrices.std(0, ddof=1)
+def _matrix_interval(T: Array, matrices: Array | None, doubt: float) -> Array:
+    """Of the fit, and of how much of T is noise: ``I + s (T - I)``, s known but for the relative error `doubt`."""
+    if matrices is None:
+        return np.stack([T, T], -1)
+    error = Z * np.hypot(matrices.std(0, ddof=1), doubt * (T - np.eye(len(T))))
     return np.stack([np.clip(T - error, 0, 1), np.clip(T + error, 0, 1)], -1)
 
 
