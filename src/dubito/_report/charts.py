@@ -147,10 +147,12 @@ def heat_map(matrix: Matrix, name: str) -> dict[str, Any]:
         values = [[values[i][j] for j in kept] for i in kept]
         rows, columns = ([names[i] for i in kept] for names in (rows, columns))
     cell = max(6, min(44, 420 // max(len(columns), 1)))
+    upright = any(len(c) > max(cell // 8, 2) for c in columns)
+    head = SIDE if upright else HEAD
     cells = [
         {
             "x": SIDE + j * cell,
-            "y": HEAD + i * cell,
+            "y": head + i * cell,
             "strength": round(min(max(v, 0.0), 1.0) * 0.62, 3) if math.isfinite(v) else 0,
             "text": f"{v:.2f}" if math.isfinite(v) and len(columns) <= TEXT_UP_TO else "",
             "title": f"true {rows[i]}, given {columns[j]}: {short(v)}",
@@ -168,15 +170,15 @@ def heat_map(matrix: Matrix, name: str) -> dict[str, Any]:
         "left_out": left_out,
         "cell": cell,
         "width": SIDE + cell * len(columns) + 2,
-        "height": HEAD + cell * len(rows) + 2,
+        "head": head,
+        "upright": upright,
+        "height": head + cell * len(rows) + 2,
         "cells": cells,
         "columns": columns,
         "rows": rows,
         "table": table,
-        "row_names": [(HEAD + (i + 0.5) * cell + 4, cut(r, 11)) for i, r in enumerate(rows) if named],
-        "column_names": [
-            (SIDE + (j + 0.5) * cell, cut(c, max(cell // 8, 2))) for j, c in enumerate(columns) if named
-        ],
+        "row_names": [(head + (i + 0.5) * cell + 4, cut(r, 11)) for i, r in enumerate(rows) if named],
+        "column_names": [(SIDE + (j + 0.5) * cell, cut(c, 11)) for j, c in enumerate(columns) if named],
     }
 
 
