@@ -249,6 +249,13 @@ def test_a_step_that_is_not_resolved_is_worth_the_change_itself():
     close(found, torch.where(steps, (2 * changes).clamp(max=1.0), plain), 1e-9, 1e-12)
 
 
+def test_the_halving_before_counts_too():
+    """All nodes and every other one agree, every fourth does not: the fifth power of that change."""
+    terms = torch.tensor([[1.0, 1.35, 1.2, 1.35, 1.0, 1.35, 1.2, 1.35, 1.0]], dtype=F64).log()
+    found = likelihood._error(terms, terms.logsumexp(-1), 1)
+    close(found, [math.log(12.0 / 10.8) ** 5], 1e-6, 0.0)
+
+
 def test_the_error_asks_for_steps_between_nodes(monkeypatch):
     """A rival a hundred times narrower than the distance of nodes: its row is not believed, the other one is."""
     seen = []
