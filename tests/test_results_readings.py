@@ -136,3 +136,21 @@ def test_a_place_says_where_it_is_not_the_papers(tool):
     text = which({"englesson2023": shortened("englesson2023.table1-mnist", "mnist")})
     assert "Not as in the paper" not in text
     assert "\\*" not in text
+
+
+def test_runs_that_give_up_a_class_are_named(tool):
+    """From the recorded histogram of p(true) on rightly labelled examples."""
+    kept = shortened("lukasik2020.table7", "mnist")
+    counts = {r.config.seed: [90 * r.config.seed, 0, 1000 - 90 * r.config.seed] for r in kept}
+    seen = [
+        dataclasses.replace(r, history={"probabilities": {"clean_true": counts[r.config.seed]}})
+        if r.config.method == "ce" else r
+        for r in kept
+    ]  # fmt: skip
+    sections = tool("results_cells").sections("lukasik2020", seen)
+    lines = [line for s in sections for line in tool("results_lost").lost(s)]
+    assert [line for line in lines if line.startswith("| ce")] == [
+        "| ce (plain training) |  | 1 | 9.0 % | 90.00 |",
+        "| ce (plain training) |  | 2 | 18.0 % | 90.00 |",
+    ]
+    assert list(tool("results_lost").lost(tool("results_cells").sections("lukasik2020", kept)[0])) == []

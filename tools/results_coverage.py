@@ -55,12 +55,13 @@ def coverage_lines(found: dict[str, list[Section]]) -> list[str]:
     lines = []
     for paper, of_paper in found.items():
         for section in of_paper:
-            cells = {(e.row, e.column): bool(e.ours) for e in section.table.entries}
+            cells = {(e.row, e.column) for e in section.table.entries}
+            filled = {(e.row, e.column) for e in section.table.entries if e.ours}
             counts = sorted({e.ours.seeds for e in section.table.entries if e.ours})
             seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0] if counts else 0}"
             changed = f" ({'; '.join(section.changes)})" if section.changes else ""
             lines.append(
                 f"{paper}.{section.item.id}{changed}: {len(section.runs)} of {section.wanted} runs, "
-                f"{sum(cells.values())} of {len(cells)} cells, {seeds} seeds"
+                f"{len(filled)} of {len(cells)} cells, {seeds} seeds"
             )
     return lines

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from results_cells import Section, interval_text, reductions
+from results_lost import lost
 from results_open import open_cells, signed
 from results_parts import failing_parts
 from results_power import tellable
@@ -100,11 +101,12 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     yield from _reduced(section)
     yield from _overview(section)
     yield ""
-    yield (
-        LEGEND
-        if section.item.printed
-        else "Mean ± standard deviation over seeds (number of seeds); no paper value."
-    )
+    if section.printed:
+        yield LEGEND
+    elif section.item.printed:
+        yield "Mean ± standard deviation over seeds, Student's 95 % interval of the mean; no paper value."
+    else:
+        yield "Mean ± standard deviation over seeds (number of seeds); no paper value."
     if any(e.mark for e in table.entries):
         against = section.item.reference
         yield f"Marks: differs from {against} in a paired t-test over seeds, * p < .05, † p < .01, ‡ p < .001."
@@ -115,6 +117,7 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     opened = list(open_cells(section))
     if opened:
         yield from ("", "### Open", "", *opened)
+    yield from lost(section)
     yield from tellable(section)
     yield from search(section, results)
 
