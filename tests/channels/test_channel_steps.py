@@ -46,3 +46,12 @@ def test_borders_of_the_checks():
     check_invertible(torch.eye(3), limit=1.0)
     with pytest.raises(DubitoError, match="cannot be inverted"):
         check_invertible(torch.diag(torch.tensor([1.0, 2.0])), limit=1.0)
+
+
+def test_a_given_start_has_the_size_of_the_others():
+    """softplus of the free parameters is the matrix times softplus(1), entries of at least 1e-6."""
+    matrix = torch.tensor([[0.9, 0.1], [0.0, 1.0]], dtype=torch.float64)
+    found = torch.nn.functional.softplus(_core.start(2, matrix, 0.5)) / torch.nn.functional.softplus(
+        torch.ones(())
+    )
+    torch.testing.assert_close(found, matrix.clamp(min=1e-6), rtol=1e-6, atol=1e-12)
