@@ -228,9 +228,9 @@ def measure(
         "kind": found.kind.name,
         "notes": len(found.notes),
         "checked": {
-            "spot 100": after(labels, true, probs, found.spot_check(100), bootstrap),
-            "spot 300": after(labels, true, probs, found.spot_check(300), 0),
-            "top 100": after(labels, true, probs, found.order[:100], 0),
+            "spot 100": after(found.p_wrong, wrong, found.spot_check(100)),
+            "spot 300": after(found.p_wrong, wrong, found.spot_check(300)),
+            "top 100": after(found.p_wrong, wrong, found.order[:100]),
         },
     }
 

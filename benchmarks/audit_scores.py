@@ -24,21 +24,17 @@ def reliability(p_wrong: Array, wrong: Array) -> tuple[float, list[list[float]]]
     ]
 
 
-def after(labels: Array, true: Array, probs: Array, rows: Any, bootstrap: int) -> dict[str, Any]:
-    """The audit once some labels were checked, scored on all others."""
-    from dubito._audit import audit
+def after(p_wrong: Array, wrong: Array, rows: Any) -> dict[str, Any]:
+    """The audit once some labels were checked, scored on all others: as `audit(checked=)` corrects them."""
+    from dubito._audit.checked import correct
 
-    known: list[int | None] = [None] * len(labels)
-    for row in rows:
-        known[row] = int(true[row])
-    found = audit(labels, probs, checked=known, bootstrap=bootstrap)
-    rest = found.checked < 0
-    wrong = (labels != true)[rest]
-    error, bins = reliability(found.p_wrong[rest], wrong)
-    rate = found.noise_rate
+    rows = np.asarray(rows)
+    rest = np.setdiff1d(np.arange(len(wrong)), rows)
+    p, wrong = correct(p_wrong[rows], wrong[rows])(p_wrong[rest]), wrong[rest]
+    error, bins = reliability(p, wrong)
     return {
         "noise_rate": round(float(wrong.mean()), 4),
-        "estimated_rate": [round(v, 4) for v in (rate.value, rate.low, rate.high)],
+        "estimated_rate": round(float(p.mean()), 4),
         "calibration_error": round(error, 4),
         "bins": bins,
     }

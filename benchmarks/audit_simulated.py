@@ -114,8 +114,8 @@ def measure(name: str, noise: str, seed: int) -> dict[str, Any]:
         "calibration_error": round(error, 4),
         "bins": bins,
         "checked": {
-            "spot 100": after(labels, y, probs, found.spot_check(100), 0),
-            "top 100": after(labels, y, probs, found.order[:100], 0),
+            "spot 100": after(found.p_wrong, wrong, found.spot_check(100)),
+            "top 100": after(found.p_wrong, wrong, found.order[:100]),
         },
     }
 
