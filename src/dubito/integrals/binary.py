@@ -74,7 +74,7 @@ def _log_small(mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
     step = (scale == 0) & (tau == 0)
     safe_tau = torch.where(gaussian & (tau > 0), tau, 1.0)
     safe_scale = torch.where(gaussian, 1.0, scale)
-    over_e = _over_normal(torch.where(gaussian, mean, 0.0), torch.where(gaussian, scale, 0.0), safe_tau)
+    over_e = _over_normal(mean, torch.where(gaussian, scale, 0.0), safe_tau)
     over_l = _over_logistic(torch.where(gaussian, 0.0, mean), safe_scale, torch.where(gaussian, 0.0, tau))
     limit = torch.where(mean == 0, torch.full_like(mean, -math.log(2.0)), -math.inf)
     return torch.where(step, limit, torch.where(gaussian, over_e, over_l))
