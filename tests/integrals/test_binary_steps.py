@@ -58,3 +58,19 @@ def test_a_step_is_worth_exactly_a_half():
         assert float(half.detach()) == pytest.approx(0.5, abs=torch.finfo(dtype).eps)
         (grad,) = torch.autograd.grad(half, mean)
         assert float(grad) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("mean", "scale", "tau"), [(-2e6, 3.0, 1.0), (-1e8, 1e3, 1.0), (-1e4, 1.0, 0.005), (-2e10, 1e5, 1.0)]
+)
+def test_very_far_only_a_mean_of_exponentials_is_left(mean, scale, tau):
+    """log E[exp((mean + scale e) / tau)] = mean / tau + (scale / tau)^2 / 2, with its gradients."""
+    s = scale / tau
+    for dtype, close in ((torch.float64, 1e-6), (torch.float32, 0.1)):
+        if dtype == torch.float32 and mean < -1e7:
+            continue  # beyond its digits
+        given = [torch.tensor(x, dtype=dtype, requires_grad=True) for x in (mean, scale)]
+        found = binary.expected_log_sigmoid(*given, temperature=tau)
+        assert float(found.detach()) == pytest.approx(mean / tau + s * s / 2, rel=1e-6)
+        slopes = [float(g) for g in torch.autograd.grad(found, given)]
+        assert slopes == pytest.approx([1 / tau, s / tau], rel=close)

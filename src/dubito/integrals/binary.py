@@ -114,17 +114,17 @@ def _logistic_terms(nodes: Tensor, mean: Tensor, scale: Tensor, tau: Tensor) -> 
 
 def _logistic_window(mean: Tensor, scale: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Where the terms are 40 nats below their largest on the left, the mode, and where they are on the right."""
-    low, high = torch.zeros_like(mean), torch.full_like(mean, 1e6)
-    for _ in range(50):
+    low, high = torch.zeros_like(mean), torch.full_like(mean, 1e12)
+    for _ in range(80):
         middle = (low + high) / 2
         rising = tau / scale * normal_hazard((mean + tau * middle) / scale) > torch.tanh(middle / 2)
         low, high = torch.where(rising, middle, low), torch.where(rising, high, middle)
     mode = (low + high) / 2
     aim = _logistic_terms(mode.unsqueeze(-1), mean, scale, tau).squeeze(-1) - 40
     ends = []
-    for outer in (mode - 1e4, mode + 1e4):
+    for outer in (mode - 1e8, mode + 1e8):
         inner = mode
-        for _ in range(24):
+        for _ in range(40):
             middle = (inner + outer) / 2
             inside = _logistic_terms(middle.unsqueeze(-1), mean, scale, tau).squeeze(-1) > aim
             inner, outer = torch.where(inside, middle, inner), torch.where(inside, outer, middle)
