@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,23 +43,23 @@ def files(folder: Path) -> int:
 @pytest.mark.nightly
 def test_every_file_is_the_same(tmp_path: Path, scorecard: Callable[..., None]) -> None:
     """Scorecard 22: the command as a user runs it, report and tables included; instants random and printed."""
-    table = single_table(tmp_path / "labels.csv", blobs())
-    alone = start(tmp_path / "alone", table)
-    kills = 0
+    table, place = single_table(tmp_path / "labels.csv", blobs()), tmp_path / "place"
+    assert start(place, table).wait(timeout=600) == 0
+    one, kills = contents(place / "run"), 0
+    shutil.rmtree(place / "run")
     for _ in range(6):
-        process, seen = start(tmp_path / "killed", table), files(tmp_path / "killed" / "run")
-        while process.poll() is None and files(tmp_path / "killed" / "run") <= seen + 2:
+        process, seen = start(place, table), files(place / "run")
+        while process.poll() is None and files(place / "run") <= seen + 2:
             time.sleep(0.01)  # until it has written something more
         delay = random.uniform(0, 0.5)
         time.sleep(delay)
         if process.poll() is None:
-            print(f"SIGKILL {delay:.4f} s after file {files(tmp_path / 'killed' / 'run')}")
+            print(f"SIGKILL {delay:.4f} s after file {files(place / 'run')}")
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.wait()
-    for process in (start(tmp_path / "killed", table), alone):
-        assert process.wait(timeout=600) == 0
-    one, two = contents(tmp_path / "alone" / "run"), contents(tmp_path / "killed" / "run")
+    assert start(place, table).wait(timeout=600) == 0
+    two = contents(place / "run")
     different = [name for name in one.keys() | two.keys() if one.get(name) != two.get(name)]
     scorecard(22, kills=kills, different=len(different))
     assert kills >= 2
