@@ -71,6 +71,15 @@ def test_writing_makes_the_pages_current_and_a_changed_number_makes_them_stale(t
     assert set(pages.stale(root)) >= {"docs/results/englesson2023.md", "docs/which-method.md"}
 
 
+def test_notes_beside_the_lines_are_on_the_page(tool, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool("results_paper"), "_orderings", lambda *_: ())  # the slow part
+    root = repository(tmp_path, made(ce=80.0, ln=96.5))
+    (root / "results/englesson2023/notes.txt").write_text("A line was taken out.\nAnd another.\n")
+    made_pages = tool("results_pages").everything(root)
+    text = made_pages[Path("docs/results/englesson2023.md")]
+    assert "- A line was taken out.\n- And another.\n" in text.partition("## table1")[0]
+
+
 def test_readme_changes_only_between_its_markers(tool, tmp_path):
     pages = tool("results_pages")
     root = repository(tmp_path, made(ce=80.0, ln=96.5))

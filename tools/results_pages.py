@@ -29,10 +29,14 @@ TABLE = Path("src/dubito/papers/which_method.json")  # read by `dubito.papers.wh
 PICTURE = "englesson2023.table1-mnist"
 
 
-def pages(results: dict[str, list[Result]]) -> dict[Path, str]:
+def pages(results: dict[str, list[Result]], notes: dict[str, list[str]] | None = None) -> dict[Path, str]:
     """Every page by its path below the repository."""
     found: dict[str, list[Section]] = {name: sections(name, runs) for name, runs in results.items()}
-    made = {DOCS / f"{name}.md": paper_page(name, results[name], found[name]) for name in results}
+    said = notes or {}
+    made = {
+        DOCS / f"{name}.md": paper_page(name, results[name], found[name], said.get(name, ()))
+        for name in results
+    }
     made[DOCS / "coverage.md"] = coverage(results, found)
     results = {name: current(name, runs) for name, runs in results.items()}
     made[DOCS / "readme.md"] = readme_table(results)
@@ -55,7 +59,7 @@ def readme(text: str, table: str) -> str:
 def everything(root: Path) -> dict[Path, str]:
     """The pages, and README.md where it has markers."""
     results = read_all(root / "results")
-    made = pages(results)
+    made = pages(results, {name: _notes(root / "results" / name / "notes.txt") for name in results})
     if (root / "results/precision").is_dir():
         made[DOCS / "precision.md"] = precision_page(
             read(root / "results/precision"), results["englesson2023"]
@@ -70,6 +74,11 @@ def everything(root: Path) -> dict[Path, str]:
         text = home.read_text(encoding="utf-8")
         made[Path("README.md")] = readme(text, made[DOCS / "readme.md"])
     return made
+
+
+def _notes(path: Path) -> list[str]:
+    """What the lines of a paper cannot say of themselves, a sentence on each line of the file."""
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
 def stale(root: Path) -> list[str]:

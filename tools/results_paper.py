@@ -36,7 +36,9 @@ LEGEND = (
 )
 
 
-def paper_page(paper: str, results: Sequence[Result], found: Sequence[Section]) -> str:
+def paper_page(
+    paper: str, results: Sequence[Result], found: Sequence[Section], notes: Sequence[str] = ()
+) -> str:
     """The whole page."""
     about = (paper_module(paper).__doc__ or paper).strip().splitlines()[0].rstrip(".")
     lines = [
@@ -46,6 +48,7 @@ def paper_page(paper: str, results: Sequence[Result], found: Sequence[Section]) 
         f"Protocol: `src/dubito/papers/{paper}.py`. Seeds and coverage: [coverage](coverage.md).",
         "",
         *_totals(results, found),
+        *(f"- {note}" for note in notes),
     ]
     if any(s.item.id == "table1-mnist" for s in found) and paper == "englesson2023":
         lines += ["", "![Accuracy against the rate of noise, ours and the paper's](table1-mnist.svg)"]
