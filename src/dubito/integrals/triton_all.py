@@ -2,9 +2,10 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """All classes by equal steps of a parabola t(s), as `quick` does by those of t. Imported only where Triton is.
 
-Up to 32 classes are kept in registers (`triton_all_kept`), which ends with a thousand nodes. With more classes
-what depends on a class alone is found once, one class per lane, and handed round; rows that 63 nodes do not settle
-are done again with 125 and 497. At last 7,937 nodes are tried, by a launch in which the other rows are passed over.
+Up to 32 classes are kept in registers (`triton_all_kept`): one launch, which gives each row 32 nodes and, where
+these do not settle it, those in between, up to 7,937. With more classes what depends on a class alone is found
+once, one class per lane, and handed round; rows that 63 nodes do not settle are done again with 125, 497 and 7,937
+by further launches, in which the others are passed over.
 The backward pass finds in `places` which nodes each row took.
 """
 
@@ -31,7 +32,7 @@ _POINTS, _ROUNDS = tl.constexpr(_quick.POINTS), tl.constexpr(_quick.ROUNDS)
 _ROWS = tl.constexpr(8)  # that a program of the later launches goes through
 # Nodes of a chunk, intervals of the first and of the last try, and warps: for all rows, then for those that miss.
 LAUNCHES = (64, 62, 62, 1), (64, 124, 496, 1), (512, 7936, 7936, 4)
-FEW, KEPT = 32, 992  # classes that are kept in registers, and intervals that these rows get at most
+FEW, KEPT = 32, 7936  # classes that are kept in registers, and intervals that these rows get at most
 
 
 @triton.jit
@@ -129,7 +130,7 @@ def _wide(classes: int) -> int:
 
 
 def _count(classes: int) -> int:
-    return 4 * int(triton.cdiv(classes, 4))
+    return -(-classes // 4) * 4
 
 
 def forward(
@@ -152,14 +153,12 @@ def forward(
     places = torch.empty(5, rows, dtype=torch.float32, device=mean.device)
     stride = 1 if temperature.numel() > 1 else 0
     given, found = (mean, scale, temperature), (*tables(mean.device), log_p, error, places)
-    few = launches is None and classes <= FEW
-    if few:
+    if launches is None and classes <= FEW:
         _run_kept(rows, given, (*found, rows, classes, stride, tol, KEPT), (_count(classes),), 1)
+        return log_p, error, places
     for turn, (chunk, first, last, warps) in enumerate(launches or LAUNCHES):
-        if few and last <= 2 * KEPT:
-            continue
         _run_forward(
-            rows if turn == 0 else triton.cdiv(rows, _ROWS.value),
+            rows if turn == 0 else -(-rows // _ROWS.value),
             given,
             (*found, rows, classes, stride, tol, first, last),
             (chunk, _wide(classes), turn > 0),
@@ -191,12 +190,11 @@ def backward(
         stride,
         1 if heat else 0,
     )
-    few = classes <= FEW
-    if few:
-        _run_kept_back(rows, given, (*rest, MANY), (_count(classes),), 1)
-    else:
-        _run_backward(rows, given, (*rest, MANY), (SMALL, _wide(classes), False, _ROWS.value), 1)
-    _run_backward(
-        triton.cdiv(rows, _ROWS.value), given, (*rest, MANY), (512, _wide(classes), True, _ROWS.value), 4
-    )
+    if classes <= FEW:
+        _run_kept_back(rows, given, rest, (_count(classes),), 1)
+        return d_mean, d_scale, d_tau
+    for chunk, warps, programs in ((SMALL, 1, rows), (512, 4, -(-rows // _ROWS.value))):
+        _run_backward(
+            programs, given, (*rest, MANY), (chunk, _wide(classes), chunk != SMALL, _ROWS.value), warps
+        )
     return d_mean, d_scale, d_tau

@@ -15,7 +15,7 @@ from .triton_all_row import nodes_of, prepare, rate_of, ratio_of, total_of
 from .triton_range import TURNS
 from .triton_table import ROOT_C, pick
 
-SMALL, MANY = 64, 992  # nodes of a chunk, but for rows of more intervals than that
+SMALL, MANY = 64, 496  # nodes of a chunk, but for rows of more intervals than that
 
 
 @triton.jit

@@ -141,7 +141,8 @@ def kept_forward(
     error = float("inf")
     intervals = 31
     apart = 1  # between the nodes of a chunk
-    while (error > tol) & (intervals <= most):
+    again = 1
+    while (again > 0) & (intervals <= most):
         half = every
         for i in range(tl.where(apart > 1, 1, 0), apart, 2):
             t, log_weight = nodes_of(low, length, even, lane * apart + i, intervals)
@@ -158,6 +159,7 @@ def kept_forward(
         all_p = tl.sum(p)
         norm = tl.log(all_p)
         error = error_of(p, every, half, all_p)
+        again = ((error > tol) & (all_p == all_p)).to(tl.int32)  # a NaN will not become a number
         intervals *= 2
         apart *= 2
     tl.store(log_p_ptr + at, log_p - norm, mask=keep)

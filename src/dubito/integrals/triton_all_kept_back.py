@@ -68,16 +68,13 @@ def _chunk(
     return a, b, c
 
 
-@triton.jit(do_not_specialize=["rows", "classes", "tau_stride", "heated", "most"])
+@triton.jit(do_not_specialize=["rows", "classes", "tau_stride", "heated"])
 def kept_backward(
     mean_ptr, scale_ptr, tau_ptr, grad_ptr, angle_ptr, table_ptr, log_p_ptr, places_ptr, d_mean_ptr,
-    d_scale_ptr, d_tau_ptr, rows, classes, tau_stride, heated, most, COUNT: tl.constexpr,
+    d_scale_ptr, d_tau_ptr, rows, classes, tau_stride, heated, COUNT: tl.constexpr,
 ):  # fmt: skip
-    """All rows, one per program, but those of more than `most` intervals."""
+    """A row per program."""
     row = tl.program_id(0)
-    intervals = tl.load(places_ptr + 4 * rows + row).to(tl.int32)
-    if intervals > most:
-        return
     gumbel = tl.load(tau_ptr + row * tau_stride).to(tl.float32) * ROOT_C
     at, keep, column, tail = prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, LANES)
     mean, inverse, base, offset, cot = column
@@ -91,6 +88,7 @@ def kept_backward(
     if tl.max(tl.where(grad == 0, 0.0, 1.0)) > 0:
         low, length = tl.load(places_ptr + row), tl.load(places_ptr + rows + row)
         even, norm = tl.load(places_ptr + 2 * rows + row), tl.load(places_ptr + 3 * rows + row)
+        intervals = tl.load(places_ptr + 4 * rows + row).to(tl.int32)
         grad -= tl.where(keep, tl.exp(log_p), 0.0) * tl.sum(grad)  # through the normalisation
         log_p = tl.maximum(log_p + norm, -1e30)
         for start in range(0, intervals + 1, LANES):

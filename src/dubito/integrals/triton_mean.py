@@ -85,9 +85,7 @@ def mean_of(
 def scaled(d_mean: Tensor, d_scale: Tensor, grad: Tensor, facts: Tensor) -> tuple[Tensor, Tensor]:
     """Both gradients times `grad` and the first of the facts."""
     to_mean, to_scale, count = torch.empty_like(d_mean), torch.empty_like(d_scale), d_mean.numel()
-    _run_scaled(
-        triton.cdiv(count, _PART), (d_mean, d_scale, grad, facts), (to_mean, to_scale, count), (_PART,), 4
-    )
+    _run_scaled(-(-count // _PART), (d_mean, d_scale, grad, facts), (to_mean, to_scale, count), (_PART,), 4)
     return to_mean, to_scale
 
 

@@ -263,10 +263,10 @@ def nll(
         1 if heat else 0,
     )  # fmt: skip
     if shapes is None and classes <= FEW:
-        _run_kept(rows, given, (*rest, KEPT), (4 * triton.cdiv(classes, 4),), 1)
+        _run_kept(rows, given, (*rest, KEPT), (-(-classes // 4) * 4,), 1)
         return log_p, error, d_mean, d_scale, d_tau
     for turn, (nodes, points, warps) in enumerate(shapes or LAUNCHES):
-        programs = rows if turn == 0 else triton.cdiv(rows, _ROWS.value)
+        programs = rows if turn == 0 else -(-rows // _ROWS.value)
         _run(programs, given, rest, (points, nodes, turn > 0), warps)
     return log_p, error, d_mean, d_scale, d_tau
 
