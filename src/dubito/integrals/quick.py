@@ -4,7 +4,7 @@ With G = sum_k log F_k and r_k = d log F_k / dt, the probabilities are p_c = int
 place where G is -75 and the one where it is -1e-8 every integrand is smooth on the scale of its class's width, so
 that 64 equal steps converge exponentially unless widths differ much within the row. Two figures tell: how far the
 sum of the probabilities is from 1, and what every other node alone gives. Rows that miss are left to `all_classes`.
-On a GPU the same rule is a kernel (`triton_all`).
+On a GPU a kernel does likewise, with nodes along a parabola (`triton_all`).
 """
 
 from __future__ import annotations
