@@ -21,7 +21,11 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests")]
 
 from mutation_targets import TARGETS  # noqa: E402
 
-BESIDES = ("tests/reliability/test_last_branches.py", "tests/integrals/test_routes_to_kernels.py")
+BESIDES = (
+    "tests/reliability/test_last_branches.py",
+    "tests/reliability/test_refused_arguments.py",
+    "tests/integrals/test_routes_to_kernels.py",
+)
 
 
 def lines(report: dict[str, Any]) -> list[dict[str, Any]]:

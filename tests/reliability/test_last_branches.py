@@ -10,7 +10,7 @@ import math
 import pytest
 import torch
 
-from dubito import channels, integrals, links, losses, penalties
+from dubito import _random, channels, integrals, links, losses, optim, penalties, targets
 from dubito._tensors import check_distribution, checks_values
 from dubito.crowd import CrowdLabels, aggregate, ask, ask_next, vote
 from dubito.crowd._em import Shared, Sums
@@ -32,6 +32,19 @@ def test_values_are_read_on_the_cpu_alone() -> None:
     check_distribution(torch.zeros(0, 3))
     with pytest.raises(DubitoError, match="two devices"):
         losses.nll(elsewhere, torch.tensor([0, 1]))
+    ids = torch.zeros(2, dtype=torch.long, device="meta")
+    assert channels.AnnotatorConfusion(4, 3).to("meta")(elsewhere, ids).shape == (2, 3)
+    assert targets.smooth(ids, 3, 0.1).shape == (2, 3)
+    words = torch.vmap(lambda seed: _random.permutation(5, seed))(torch.arange(3))
+    assert [row.tolist() for row in words] == [_random.permutation(5, seed).tolist() for seed in range(3)]
+
+
+def test_a_parameter_without_a_gradient_stays() -> None:
+    moved, idle = (torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2))
+    moved.grad = torch.ones(2, 2)
+    optim.LARS([moved, idle], lr=0.1).step()
+    assert torch.equal(idle, torch.ones(2, 2))
+    assert bool((moved < 1).all())
 
 
 def test_channels_that_are_not_trained_and_penalties_alone() -> None:
