@@ -17,6 +17,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(HERE / "benchmarks"), str(HERE / "docs" / "pictures")]
 LINES = HERE / "results" / "benchmarks" / "audit.jsonl"
+PEOPLE = HERE / "results" / "benchmarks" / "audit_people.jsonl"
 PAGE = HERE / "docs" / "audit.md"
 MARKS = ("<!-- audit:begin -->", "<!-- audit:end -->")
 SIMULATED = ("<!-- simulated:begin -->", "<!-- simulated:end -->")
@@ -82,8 +83,30 @@ def table(cells: list[dict[str, Any]]) -> str:
         f"{versions['scikit-learn']}, {' to '.join(dict.fromkeys([days[0], days[-1]]))}; made by "
         f"`python tools/audit_page.py`. {'All' if present == len(cells) else present} runs are "
         "of one version of the audit.",
+        *_of_people(),
     ]
     return "\n".join(out)
+
+
+def people() -> list[dict[str, Any]]:
+    """Runs with three labels per image, the newest of each seed."""
+    found = [json.loads(text) for text in PEOPLE.read_text(encoding="utf-8").splitlines()]
+    return list({m["seed"]: m for m in found}.values())
+
+
+def _of_people() -> list[str]:
+    runs = people()
+    mean = {k: _mean([m[k] for m in runs]) for k in ("calibration_error", "average_precision")}
+    each = " and ".join(
+        f"{100 * np.mean([m[k] for m in runs]):.1f} %" for k in ("estimated_rate", "noise_rate")
+    )
+    return [
+        "",
+        f"Where every image has all three of CIFAR-10N's human labels, and they are audited as a crowd "
+        f"({len(runs)} runs of {runs[0]['labels']:,} labels with the same patch features): calibration error "
+        f"{mean['calibration_error']}, average precision {mean['average_precision']}, estimated and true share "
+        f"of wrong labels {each} (`python benchmarks/audit_people.py`).",
+    ]
 
 
 def _pooled(counts: list[list[float]]) -> str:
@@ -159,6 +182,9 @@ def draw(cells: list[dict[str, Any]]) -> None:
             said, true = _curve([m for m in cells if facts.items() <= m.items()], checked)
             if len(said):
                 place.plot(said, true, "o-", markersize=4, label=name)
+        if groups is human and not checked:
+            said, true = _curve([{"checked": None, **m} for m in people()], False)
+            place.plot(said, true, "s-", markersize=4, color="black", label="three labels per image")
         place.set(title=title, xlabel="p_wrong", ylabel="share wrong", xlim=(0, 1), ylim=(0, 1))
         place.legend(fontsize=7)
     save(figure, "audit")

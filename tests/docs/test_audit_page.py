@@ -60,3 +60,15 @@ def test_the_automatic_choice_beats_cross_entropy_on_noise_and_keeps_up_without(
             assert d.mean() > 0, case
             better += d.mean() - error > 0
     assert better >= 6
+
+
+def test_three_human_labels_per_image_make_calibrated_numbers(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    from audit_page import people
+
+    runs = people()
+    assert len(runs) >= 3
+    for run in runs:
+        assert run["labels"] == 24_000
+        assert run["calibration_error"] < 0.04
+        assert abs(run["estimated_rate"] - run["noise_rate"]) < 0.03
