@@ -61,6 +61,15 @@ def test_value_on_both_sides(sigma, tau):
     torch.testing.assert_close(got, torch.tensor(wanted, dtype=F64), rtol=1e-11, atol=1e-11)
 
 
+def test_mean_and_deviation_of_a_gumbel_variable():
+    """By a plain sum over its density."""
+    g = np.linspace(-7.0, 60.0, 40001)
+    density = np.exp(-g - np.exp(-g)) * (g[1] - g[0])
+    mean = (density * g).sum()
+    assert pytest.approx(mean, rel=1e-12) == code.EULER
+    assert pytest.approx(math.sqrt((density * (g - mean) ** 2).sum()), rel=1e-12) == code.ROOT_C
+
+
 def test_many_points_equal_each_alone():
     """More of them than are worked on at a time."""
     x = torch.linspace(-3, 3, 1500, dtype=F64)
