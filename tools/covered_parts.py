@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from scorecard_recorder import code, helpers  # noqa: E402
 
 PACKAGE = "dubito"
+UNNAMED = "code not named in the record"
 
 
 class Imports:
@@ -94,9 +95,11 @@ class Marks:
 
     def changed(self, head: dict[str, Any], line: dict[str, Any]) -> list[str]:
         """Parts that the test reaches and that are other ones now; "tests" if it is the test itself."""
+        if "parts" not in head:
+            return [UNNAMED]
         test = self.root / line["test"].split("::")[0]
         rewritten = line.get("code") != code(test, self.root)
-        return changed(head.get("parts", {}), self.now, self.covers(line)) + ["tests"] * rewritten
+        return changed(head["parts"], self.now, self.covers(line)) + ["tests"] * rewritten
 
     def exists(self, line: dict[str, Any]) -> bool:
         """Whether the test of a record is still there; a record of a test that is gone says nothing."""
@@ -107,7 +110,7 @@ class Marks:
     def modules(self, head: dict[str, Any], lines: list[dict[str, Any]]) -> list[str]:
         """Parts of the modules that were covered or mutated and that are other ones now."""
         parts = {line.get("covered", line.get("module")).split(".")[0] for line in lines}
-        return changed(head.get("parts", {}), self.now, parts)
+        return changed(head["parts"], self.now, parts) if "parts" in head else [UNNAMED]
 
     def mutated(self, lines: list[dict[str, Any]]) -> list[str]:
         """Modules that are not, or not known to be, those whose mutants were tried."""
