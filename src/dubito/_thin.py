@@ -1,9 +1,9 @@
 """3x3 convolutions of 16 channels on a GPU, where cuDNN's are at their worst.
 
 cuDNN takes 20 microseconds for a layer that these kernels do in 8, and 35 against 16 for the gradient in its
-weights (one H200, 128 images of 32 x 32, bfloat16); with 32 channels the gain is a quarter, with 128 a loss
-(`benchmarks/thin.py`). A third of a residual network for small images consists of such layers. Sums are accumulated
-in float32, in a fixed order.
+weights (one H200, 128 images of 32 x 32, bfloat16; results/benchmarks/thin-tuning.txt); with 32 channels the gain
+is a quarter, with 128 a loss. A third of a residual network for small images consists of such layers. Sums are
+accumulated in float32, in a fixed order.
 """
 
 from __future__ import annotations
