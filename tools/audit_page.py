@@ -184,7 +184,7 @@ def draw(cells: list[dict[str, Any]]) -> None:
                 place.plot(said, true, "o-", markersize=4, label=name)
         if groups is human and not checked:
             said, true = _curve([{"checked": None, **m} for m in people()], False)
-            place.plot(said, true, "s-", markersize=4, color="black", label="three labels per image")
+            place.plot(said, true, "s-", markersize=4, label="three labels per image")
         place.set(title=title, xlabel="p_wrong", ylabel="share wrong", xlim=(0, 1), ylim=(0, 1))
         place.legend(fontsize=7)
     save(figure, "audit")
