@@ -31,6 +31,7 @@ def test_polynomial_at_every_step(power: float) -> None:
         assert optim.polynomial(step, 7, power=power) == pytest.approx((1 - step / 7) ** power, abs=1e-15)
     assert optim.polynomial(9, 7, power=power) == 0.0
     assert optim.polynomial(0, 1) == 1.0
+    assert optim.polynomial(3, 7, power=0.0) == 1.0
 
 
 @pytest.mark.parametrize("schedule", [optim.cosine, optim.polynomial])
