@@ -184,7 +184,7 @@ class LARS(torch.optim.Optimizer):
     def __init__(self, params: Any, lr: float = 1.0, momentum: float = 0.9, trust: float = 1e-3) -> None:
         if not min(lr, momentum, trust) >= 0 or not math.isfinite(lr + momentum + trust):
             got = f"{lr}, {momentum} and {trust}"
-            raise DubitoError("lr, momentum and trust must be numbers of at least 0", got=got)
+            raise DubitoError("lr, momentum and trust must be at least 0", got=got)
         super().__init__(params, {"lr": lr, "momentum": momentum, "trust": trust, "weight_decay": 0.0})
 
     @torch.no_grad()
