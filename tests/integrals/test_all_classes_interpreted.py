@@ -13,7 +13,7 @@ pytestmark = [
 ]
 
 PROGRAM = """
-import torch
+import softmax_rows, torch
 from dubito.integrals import triton_all, triton_qmc
 from dubito.integrals.all_classes import AllClasses
 from dubito.integrals.noise import sobol_bank
@@ -55,6 +55,13 @@ for classes, tau, spread, launches in (
 g = torch.Generator().manual_seed(1)
 mean, scale = 2 * torch.randn(2, 6, generator=g), (1.2 * torch.randn(2, 6, generator=g) - 0.5).exp()
 assert check(mean, scale, torch.rand(2, 6, generator=g), 0.05, None) == [31.0, 496.0]
+
+# A class of width 0.013 beside one of 50 hides between 125 nodes: its probability of 2e-5 is within the tolerance,
+# its gradients are not.
+mean, scale, temperature, _ = (x[37:38].float() for x in softmax_rows.rows("extreme", 0.01, 10, 96))
+most, triton_all.KEPT = triton_all.KEPT, 124
+assert not bool(triton_all.forward(mean, scale, temperature, 1e-4)[1] <= 1.0)
+triton_all.KEPT = most
 
 # Shared banks, a row per thread.
 for classes, tau in ((3, 0.2), (7, 1.0)):

@@ -22,7 +22,7 @@ from . import quick as _quick
 from .triton_all_back import MANY, SMALL, backward_kernel
 from .triton_all_kept import kept_forward
 from .triton_all_kept_back import kept_backward
-from .triton_all_row import error_of, evenness, log_sums, nodes_of, prepare
+from .triton_all_row import error_of, evenness, log_sums, narrowest, nodes_of, prepare
 from .triton_launch import Launcher
 from .triton_range import rivals
 from .triton_table import ROOT_C
@@ -37,20 +37,22 @@ FEW, KEPT = 32, 7936  # classes that are kept in registers, and intervals that t
 
 @triton.jit
 def _stretch(table_ptr, keep, column, classes):
-    """Between the first two -G falls from 75 to 1e-7; at the third it is about 1."""
+    """Between the first two -G falls from 75 to 1e-7; then it is about 1, then above 18."""
     mean, inverse, base, offset, cot = column
     low = tl.max(tl.where(keep, mean - 14 / inverse, -1e30))
     high = tl.max(tl.where(keep, mean + 16 / inverse, -1e30))
     middle = low
+    deep = low
     for _ in tl.static_range(_ROUNDS):
         step = (high - low) / (_POINTS - 1)
         value = -rivals(table_ptr, mean, inverse, base, offset, classes, low + step * tl.arange(0, _POINTS))
         first = tl.sum((value >= _MOST_LEFT).to(tl.int32)) - 1
         last = _POINTS - tl.sum((value <= _LEAST_RIGHT).to(tl.int32))
         middle = low + step * (tl.sum((value >= 1.0).to(tl.int32)) - 0.5)
+        deep = low + step * (tl.sum((value >= 18.0).to(tl.int32)) - 1.0)
         high = low + step * tl.minimum(last, _POINTS - 1)
         low = low + step * tl.maximum(first, 0)
-    return low, high, middle
+    return low, high, middle, deep
 
 
 @triton.jit
@@ -61,8 +63,9 @@ def _row(
     """One row with so many intervals: normalised log p, and how far the probabilities may be off."""
     gumbel = tl.load(tau_ptr + row * tau_stride).to(tl.float32) * ROOT_C
     at, keep, column, tail = prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, WIDE)
-    low, high, middle = _stretch(table_ptr, keep, column, classes)
+    low, high, middle, deep = _stretch(table_ptr, keep, column, classes)
     length, bend = high - low, evenness(low, high, middle)
+    least = narrowest(keep, column, low, length, bend, deep)
     peak = tl.full([WIDE], -1e30, tl.float32)
     every = tl.zeros([WIDE], tl.float32)
     half = tl.zeros([WIDE], tl.float32)
@@ -80,7 +83,7 @@ def _row(
     p = tl.where(keep, tl.exp(log_p), 0.0)
     total = tl.sum(p)
     norm = tl.log(total)
-    error = error_of(p, every, half, total)
+    error = error_of(p, every, half, total, (least > 2 * intervals).to(tl.int32))
     tl.store(log_p_ptr + at, log_p - norm, mask=keep)
     tl.store(error_ptr + row, error)
     tl.store(places_ptr + row, low)

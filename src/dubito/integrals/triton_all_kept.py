@@ -8,15 +8,18 @@ misses the tolerance gets the nodes in between, again and again: none is visited
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 
 from . import quick as _quick
-from .triton_all_row import error_of, evenness, nodes_of, prepare, rate_of
+from .triton_all_row import error_of, evenness, narrowest, nodes_of, prepare, rate_of
 from .triton_lanes import LANES, dealt, exp, four_highest, four_sums, pick, swapped
 from .triton_table import ROOT_C, rough_value
 
 _LEFT, _RIGHT = tl.constexpr(_quick.LEFT), tl.constexpr(-16.0)
+_DEEP = tl.constexpr(math.log(18.0))
 _HALF = tl.constexpr(16)
 _TURNS = tl.constexpr(4)
 
@@ -51,7 +54,7 @@ def _crossing(value, low, step, level, most, side):
 
 @triton.jit
 def stretch(table_ptr, keep, column, COUNT: tl.constexpr):
-    """Between the first two -G falls from about 75 to 1e-7, at the third it is 1; (lanes,), all the same."""
+    """Between the first two -G falls from about 75 to 1e-7, then it is 1, then 18; (lanes,), all the same."""
     mean, inverse, base, offset, cot = column
     point = (tl.arange(0, LANES) % _HALF).to(tl.float32)
     low = tl.zeros([LANES], tl.float32) + tl.max(tl.where(keep, mean - 14 / inverse, -1e30))
@@ -69,6 +72,7 @@ def stretch(table_ptr, keep, column, COUNT: tl.constexpr):
         _crossing(value, low, step, _LEFT, 2.0, 0.0),
         _crossing(value, low, step, _RIGHT, 12.0, 1.0),
         middle,
+        _crossing(value, low, step, _DEEP, 2.0, 0.0),
     )
 
 
@@ -130,8 +134,9 @@ def kept_forward(
     gumbel = tl.load(tau_ptr + row * tau_stride).to(tl.float32) * ROOT_C
     per_tau = ROOT_C / gumbel
     at, keep, column, tail = prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, LANES)
-    low, high, middle = stretch(table_ptr, keep, column, COUNT)
+    low, high, middle, deep = stretch(table_ptr, keep, column, COUNT)
     length, even = high - low, evenness(low, high, middle)
+    least = narrowest(keep, column, low, length, even, deep)
     lane = tl.arange(0, LANES)
     peak = tl.full([LANES], -1e30, tl.float32)
     every = tl.zeros([LANES], tl.float32)
@@ -158,7 +163,7 @@ def kept_forward(
         p = tl.where(keep, tl.exp(log_p), 0.0)
         all_p = tl.sum(p)
         norm = tl.log(all_p)
-        error = error_of(p, every, half, all_p)
+        error = error_of(p, every, half, all_p, (least > 2 * intervals).to(tl.int32))
         again = ((error > tol) & (all_p == all_p)).to(tl.int32)  # a NaN will not become a number
         intervals *= 2
         apart *= 2

@@ -49,16 +49,28 @@ def evenness(low, high, middle):
 
 
 @triton.jit
-def error_of(p, every, half, total):
+def narrowest(keep, column, low, length, even, deep):
+    """The length of the stretch there in widths, of the narrowest class that can win where G is above -18.
+
+    With fewer intervals than half of that a step may hide between two nodes, and no sum would tell.
+    """
+    mean, inverse, base, offset, cot = column
+    inside = keep & (mean + 7 / inverse > deep) & (mean - 3 / inverse < low + length)
+    place = tl.minimum(tl.maximum((mean - low) / length, 0.0), 1.0)
+    return tl.max(tl.where(inside, length * tl.sqrt(even * even + 4 * (1 - even) * place) * inverse, 0.0))
+
+
+@triton.jit
+def error_of(p, every, half, total, hidden):
     """How far a probability may be off: by the sum over classes, and by what every other node alone gives.
 
     The part of every other node in a probability, which should be one half, counts less where that is small, down
-    to 1e-8. Its square is what one more halving of the step may still change.
+    to 1e-8. Its square is what one more halving of the step may still change. Infinite where a step may be hidden.
     """
     uneven = half / every - 0.5
     share = tl.where(p > 1e-8, tl.maximum(tl.sqrt(p), 1e-3), 0.0)
     error = 2 * tl.abs(total - 1) + tl.max(tl.where(share > 0, uneven * uneven * share, 0.0))
-    return tl.where(error < 1e30, error, float("inf"))  # a NaN compares as false
+    return tl.where((error < 1e30) & (hidden == 0), error, float("inf"))  # a NaN compares as false
 
 
 @triton.jit
