@@ -166,10 +166,6 @@ class Log:
             "torch": torch.__version__,
             "date": datetime.date.today().isoformat(),
         }
-        if device == "cuda":
-            from dubito.integrals.triton_quadrature import LAUNCHES
-
-            self.common["launches"] = len(LAUNCHES)
         self.lines: list[dict[str, Any]] = []
 
     def __call__(self, what: str, **facts: Any) -> None:
