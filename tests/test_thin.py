@@ -84,7 +84,7 @@ def test_kernels_in_the_interpreter():
     interpreted.run(f"""
 import torch
 from torch.nn import functional as F
-from dubito._thin_kernels import convolve, weight_gradient
+from dubito._thin_triton import convolve, weight_gradient
 for count, inputs, outputs, height, width in {SHAPES}:
     g = torch.Generator().manual_seed(0)
     last = torch.channels_last

@@ -34,7 +34,7 @@ def thin_conv(x: Tensor, weight: Tensor, back: bool) -> Tensor:
     """
     x, weight = (t.contiguous(memory_format=torch.channels_last) for t in (x, weight))
     if x.is_cuda and _small(x, weight):
-        from ._thin_kernels import convolve
+        from ._thin_triton import convolve
 
         return convolve(x, weight, back)
     rounded = weight.to(x.dtype)
@@ -54,7 +54,7 @@ def thin_conv_weight(x: Tensor, grad: Tensor) -> Tensor:
     x, grad = (t.contiguous(memory_format=torch.channels_last) for t in (x, grad))
     shape = (grad.shape[1], x.shape[1], 3, 3)
     if x.is_cuda and _small(x, grad):
-        from ._thin_kernels import weight_gradient
+        from ._thin_triton import weight_gradient
 
         found = weight_gradient(x, grad)
     else:
