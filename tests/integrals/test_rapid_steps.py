@@ -7,23 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from small_rows import F64, close, made
 
 from dubito.integrals import grid, rapid
 from dubito.integrals.gumbel_normal import ROOT_C, log_minus_log_cdf
 from dubito.integrals.rows import log_slope_and_ratio
-
-F64 = torch.float64
-
-
-def made(tau=0.5, rows=3, classes=4, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    mean = torch.randn(rows, classes, generator=g)
-    scale = torch.rand(rows, classes, generator=g) + 0.2
-    return mean, scale, torch.full((rows, 1), tau), torch.arange(rows) % classes
-
-
-def close(found, wanted, rtol=1e-4, atol=1e-5):
-    torch.testing.assert_close(found.double(), torch.as_tensor(wanted, dtype=F64), rtol=rtol, atol=atol)
 
 
 def naive(mean, scale, tau, target, stretch, count):
