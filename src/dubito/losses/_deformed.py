@@ -18,22 +18,34 @@ def deformed_log(log_x: Tensor, s: Number) -> Tensor:
     """log_t x given log x: expm1(s log x)/s."""
     if not isinstance(s, Tensor):
         return log_x if s == 0 else torch.expm1(s * log_x) / s
-    plain = s == 0
-    safe = torch.where(plain, 1.0, s)
+    plain, safe = _apart(s)
     return torch.where(plain, log_x, torch.expm1(safe * log_x) / safe)
 
 
 def log_deformed_exp(x: Tensor, s: Tensor) -> Tensor:
     """log exp_t(x) = log1p(s x)/s; minus infinity, with zero gradient, outside the support 1 + s x > 0."""
-    plain = s == 0
-    safe = torch.where(plain, 1.0, s)
+    plain, safe = _apart(s)
     shifted = safe * x
     inside = shifted > -1
-    logs = torch.log1p(torch.where(inside, shifted, 0.0)) / safe
-    return torch.where(plain, x, torch.where(inside, logs, -torch.inf))
+    return torch.where(plain, x, _where_inside(inside, torch.log1p(_inside(inside, shifted)) / safe))
 
 
 def times_log(factor: Number, log_x: Tensor) -> Tensor:
     """factor * log x with 0 * log 0 = log 0: powers of what is outside the support stay zero."""
     inside = log_x > -torch.inf
-    return torch.where(inside, factor * torch.where(inside, log_x, 0.0), -torch.inf)
+    return _where_inside(inside, factor * _inside(inside, log_x))
+
+
+def _apart(s: Tensor) -> tuple[Tensor, Tensor]:
+    """Where s is 0, and s with a 1 in these places, to be divided by."""
+    plain = s == 0
+    return plain, torch.where(plain, 1.0, s)
+
+
+def _inside(inside: Tensor, x: Tensor) -> Tensor:
+    """x, and a number that neither value nor gradient depends on where x is outside the support."""
+    return torch.where(inside, x, 0.0)
+
+
+def _where_inside(inside: Tensor, logs: Tensor) -> Tensor:
+    return torch.where(inside, logs, -torch.inf)
