@@ -33,9 +33,12 @@ def model_of(stages) -> Model:
     )
 
 
-@pytest.mark.parametrize("name", ["ce", "ln", "smooth", "backward:alpha=0.2"])
+CHOOSING = ["coteaching:rate=0.4,ramp=2", "mentornet:rate=0.4,burn_in=1,lambda2=0.1"]
+
+
+@pytest.mark.parametrize("name", ["ce", "ln", "smooth", "backward:alpha=0.2", *CHOOSING])
 def test_a_lane_equals_the_plain_loop(name):
-    """Same weights and batch-norm statistics after three epochs that batches run across."""
+    """Same weights, batch statistics, twin and threshold after three epochs that batches run across."""
     method, params = parse(name)
     stages = method.build(**params)
     optimizer = partial(optim.sgd, lr=0.02, weight_decay=5e-4)
@@ -46,19 +49,21 @@ def test_a_lane_equals_the_plain_loop(name):
     options = {"epochs": 3, "batch_size": 16, "optimizer": optimizer, "schedule": schedule}
     fast.together([lane.steps(visit=visited.append, every=2, **options)])
     run = fit(
-        model_of(stages), data(), loss=stages.loss, target=stages.target, optimizer=optimizer,
-        schedule=schedule, augment=move, epochs=3, batch_size=16, batching="stream", seed=3, device="cpu",
+        model_of(stages), data(), loss=stages.loss, target=stages.target, procedure=stages.procedure,
+        optimizer=optimizer, schedule=schedule, augment=move, epochs=3, batch_size=16, batching="stream",
+        seed=3, device="cpu",
     )  # fmt: skip
     assert visited == [2, 3]
-    for key, value in run.model.state_dict().items():
-        torch.testing.assert_close(lane.model.state_dict()[key], value, rtol=1e-4, atol=1e-6, msg=key)
+    for key, value in run.procedure.state_dict().items():
+        torch.testing.assert_close(lane.procedure.state_dict()[key], value, rtol=1e-4, atol=1e-6, msg=key)
     both = lane.log_probs(data())
     torch.testing.assert_close(both, run.model(data().batch(torch.arange(40))), rtol=1e-4, atol=1e-5)
 
 
-def test_a_lane_that_is_left_and_taken_up_again(tmp_path):
+@pytest.mark.parametrize("name", ["ce", *CHOOSING])
+def test_a_lane_that_is_left_and_taken_up_again(name, tmp_path):
     """Left after one and after two of three epochs, the rate having dropped before: the same bytes."""
-    method, params = parse("ce")
+    method, params = parse(name)
     stages = method.build(**params)
     optimizer, schedule = partial(optim.sgd, lr=0.02), partial(optim.milestones, at=(1, 4), factor=0.5)
     options = {"epochs": 3, "batch_size": 16, "optimizer": optimizer, "schedule": schedule}
@@ -72,8 +77,8 @@ def test_a_lane_that_is_left_and_taken_up_again(tmp_path):
     for part in parts:
         fast.together([part.steps(folder=tmp_path, leave=lambda: True, **options)])
     assert [part.epoch for part in parts] == [1, 2, 3]
-    for key, value in whole.model.state_dict().items():
-        assert torch.equal(parts[-1].model.state_dict()[key], value), key
+    for key, value in whole.procedure.state_dict().items():
+        assert torch.equal(parts[-1].procedure.state_dict()[key], value), key
 
 
 def test_a_lane_that_is_killed_goes_on_from_its_last_checkpoint(tmp_path):
@@ -115,9 +120,9 @@ def test_batches_are_those_of_the_plain_loop(n, size, epochs):
 
 
 def test_other_procedures_are_refused():
-    method, params = parse("coteaching:rate=0.2")
+    method, params = parse("truncated-gce")
     stages = method.build(**params)
-    with pytest.raises(DubitoError, match="plain"):
+    with pytest.raises(DubitoError, match="co-teaching"):
         Lane(Model(nn.Flatten(), stages.head(192, 4)), stages, data(), seed=0, device="cpu")
 
 

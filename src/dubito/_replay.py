@@ -34,17 +34,26 @@ class Step(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor | None, noise: Noise) -> Tensor:
         """Mean over the batch of the loss, or ``(B, K)``."""
-        latent = (self.latent or self.model.latent)(x)
-        sampled = (noise["latent"], noise.get("factor")) if "latent" in noise else None
-        if y is None:
-            return self.model.log_probs(latent, noise=sampled)
-        target, make = y, self.stages.target
+        if y is not None:
+            return self.losses(x, y, noise).mean()
+        return self.model.log_probs(self._latent(x), noise=_sampled(noise))
+
+    def losses(self, x: Tensor, y: Tensor, noise: Noise) -> Tensor:
+        """One loss per example ``(B,)``."""
+        latent, target, make = self._latent(x), y, self.stages.target
         if is_label_noise(self.stages):
             hot = as_weights(y, self.model.num_classes, latent.mean.dtype)
             target = targets._label_noise(hot, noise["label"], **make.keywords)  # type: ignore[union-attr]
         elif make is not None:
             target = make(y, self.model.num_classes)
-        return example_losses(self.model, latent, target, self.stages.loss, noise=sampled).mean()
+        return example_losses(self.model, latent, target, self.stages.loss, noise=_sampled(noise))
+
+    def _latent(self, x: Tensor) -> Latent:
+        return (self.latent or self.model.latent)(x)
+
+
+def _sampled(noise: Noise) -> tuple[Tensor, Tensor | None] | None:
+    return (noise["latent"], noise.get("factor")) if "latent" in noise else None
 
 
 def is_label_noise(stages: Stages) -> bool:

@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,19 @@ import torch
 from torch import Tensor
 
 from . import _thin, checkpoint
+from ._lane_rules import PROCEDURES, Rule, rule_of
 from ._method import Stages
 from ._replay import Step, captured, draw, is_label_noise, stream_batches
 from .data import LabelledData
 from .errors import DubitoError
 from .heads import Latent
 from .model import Model
-from .procedures import Plain
+
+
+def runs_as_lane(stages: Stages) -> bool:
+    """Whether the procedure is one that a lane knows, without a penalty."""
+    procedure: Any = stages.procedure
+    return getattr(procedure, "func", procedure) in PROCEDURES and stages.penalty is None
 
 
 @contextmanager
@@ -55,7 +62,7 @@ class Lane:
     """A model, its data on the device, and a stream.
 
     Arguments:
-        stages: the method's stages; its procedure must be `Plain`.
+        stages: the method's stages; its procedure is `Plain`, `CoTeaching` or `SelfPaced`.
         data: training examples; moved to `device`.
         augment: as in `train.fit`.
         half: bfloat16 autocast, channels-last memory and convolutions by `_thin` for the backbone, on a GPU only.
@@ -74,23 +81,22 @@ class Lane:
         half: bool = True,
         compile: bool = True,
     ) -> None:
-        if stages.procedure is not Plain or stages.penalty is not None:
-            raise DubitoError("a lane runs plain procedures without a penalty", remedy="use train.fit")
+        if not runs_as_lane(stages):
+            raise DubitoError(
+                "a lane runs plain training, co-teaching and MentorNet, without a penalty",
+                remedy="use train.fit",
+            )
         self.on_gpu = torch.device(device).type == "cuda"
         self.stream = torch.cuda.Stream() if self.on_gpu else None
         self.half = half and self.on_gpu
         self.model = model.to(device)
-        if self.half:
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            _thin.adopt(self.model.backbone)
+        self.procedure = stages.procedure(self.model, loss=stages.loss, target=stages.target).to(device)
         if compile and self.on_gpu:
-            # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes slow.
-            self.model.backbone.compile(dynamic=False)
             augment = None if augment is None else torch.compile(augment, dynamic=False)
         self.stages, self.data, self.seed, self.augment = stages, data.to(device), seed, augment
         # A tensor, so that lanes of other seeds share compiled kernels.
         self.key = torch.tensor(seed, device=device)
-        self.step = Step(self.model, self._tabulated(stages), self._latent)
+        self.networks = [self._network(m, compile) for m in self.procedure.children() if isinstance(m, Model)]
         self.epoch = 0
         self.memory: dict[str, Any] = {"notes": {}}  # JSON that travels with the checkpoint
 
@@ -125,11 +131,12 @@ class Lane:
             done = self.epoch * count // batch_size
             if schedule is not None:
                 plan.set_rates(opt, rates, [schedule(i, total) for i in range(total)], done)
-        step = captured(lambda: self._step(opt, plan), self.stream)
+        rule = rule_of(self.procedure, batch_size)
+        step = captured(lambda: self._step(opt, plan, rule), self.stream)
         where = self.data.device
         batches = stream_batches(count, [self.seed], epochs, batch_size, where, start=self.epoch)
         for number in range(self.epoch + 1, epochs + 1):
-            self.model.train()
+            self.procedure.train()
             with self.context():
                 first, several = next(batches)
                 several = several[: total - done, 0]
@@ -155,6 +162,8 @@ class Lane:
         with self.context():
             moments, meta = checkpoint.optimizer_tensors(opt)
             tensors = {"model": self.model.state_dict(), "optimizer": moments}
+            if more := self._more():
+                tensors["procedure"] = more
             checkpoint.save(
                 folder, self.epoch, tensors, {"optimizer": meta, "seed": self.seed, **self.memory}
             )
@@ -164,9 +173,15 @@ class Lane:
         if found is None:
             return 0
         self.model.load_state_dict(found.tensors["model"])
+        for name, value in self._more().items():
+            value.copy_(found.tensors["procedure"][name])
         checkpoint.restore_optimizer(opt, found.tensors["optimizer"], found.state["optimizer"])
         self.memory |= {k: found.state[k] for k in self.memory}
         return found.step
+
+    def _more(self) -> dict[str, Tensor]:
+        """What a procedure holds besides the model that is judged: a second network, a threshold."""
+        return {k: v for k, v in self.procedure.state_dict().items() if not k.startswith("model.")}
 
     @contextmanager
     def context(self) -> Iterator[None]:
@@ -187,23 +202,33 @@ class Lane:
                 rows = torch.arange(start, min(start + batch_size, len(data)), device=self.data.device)
                 x = data.batch(rows)
                 noise = draw(self.model, self.stages, len(rows), x.device) if self.on_gpu else {}
-                found.append(self.step(x, None, noise).float())
+                found.append(self.networks[0](x, None, noise).float())
             log_p = torch.cat(found)
         if self.stream is not None:  # whoever reads it, on whatever stream, reads it finished
             torch.cuda.current_stream().wait_stream(self.stream)
             log_p.record_stream(torch.cuda.current_stream())
         return log_p
 
-    def _step(self, opt: torch.optim.Optimizer, plan: _Plan) -> None:
+    def _step(self, opt: torch.optim.Optimizer, plan: _Plan, rule: Rule) -> None:
         positions, epoch = plan.next(opt)
-        x = self.data.batch(positions)
+        x, y = self.data.batch(positions), self.data.labels[positions]
         if self.augment is not None:
             x = self.augment(x, seed=self.key, epoch=epoch, index=positions)
-        noise = draw(self.model, self.stages, len(positions), x.device)
-        loss = self.step(x, self.data.labels[positions], noise)
+        drawn = [draw(each.model, self.stages, len(positions), x.device) for each in self.networks]
+        loss = rule([each.losses(x, y, noise) for each, noise in zip(self.networks, drawn)], epoch)
         opt.zero_grad(set_to_none=True)
         loss.backward()
         opt.step()
+
+    def _network(self, model: Model, compile: bool) -> Step:
+        """A network of the procedure as a step of this lane, made fast for the device."""
+        if self.half:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            _thin.adopt(model.backbone)
+        if compile and self.on_gpu:
+            # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes slow.
+            model.backbone.compile(dynamic=False)
+        return Step(model, self._tabulated(self.stages), partial(self._latent, model))
 
     def _tabulated(self, stages: Stages) -> Stages:
         """What the target function makes of each class, looked up: a graph cannot hold work of the host."""
@@ -220,18 +245,16 @@ class Lane:
                 getattr(torch.optim, function.__name__.upper(), torch.optim.Adam)
             ).parameters
             options = {name: True for name in ("fused", "capturable") if name in takes}
-        return make(self.model.named_parameters(), **options)  # type: ignore[no-any-return]
+        return make(self.procedure.named_parameters(), **options)  # type: ignore[no-any-return]
 
-    def _latent(self, x: Tensor) -> Latent:
+    def _latent(self, model: Model, x: Tensor) -> Latent:
         """The backbone in half precision, where that is wanted; the head, the loss and the scores in float32."""
         if not self.half:
-            return self.model.latent(x)
+            return model.latent(x)
         # Without the cache: a cast made during capture would be reused outside of it.
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            features = self.model.backbone(
-                x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
-            )
-        return self.model.head(features.float())  # type: ignore[no-any-return]
+            features = model.backbone(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)
+        return model.head(features.float())  # type: ignore[no-any-return]
 
 
 class _Plan:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dubito.data import LabelledData
-from dubito.papers import englesson2023, lukasik2020, prepare, runner, streamed
+from dubito.papers import collier2020, englesson2023, lukasik2020, prepare, runner, streamed
 
 BASE = {"network": "lenet5", "train": 96, "validation": 32, "test": 64, "pool": 128, "batch": 32, "epochs": 3}
 
@@ -107,6 +107,22 @@ def test_the_best_epoch_is_kept_as_the_plain_runner_keeps_it(tmp_path):
         assert ours.metrics[name] == pytest.approx(theirs.metrics[name], abs=1e-6), name
     assert len(ours.history["validation_accuracy"]) < 8  # stopped early
     assert ours.history["best_epoch"] == len(ours.history["validation_accuracy"]) - 2
+
+
+@pytest.mark.parametrize("method", ["coteaching", "mentornet"])
+def test_methods_that_choose_examples_are_told_the_share_of_wrong_labels(tmp_path, method):
+    """Ramp and burn-in within the run, the first network judged, the best epoch kept: as by the plain runner."""
+    found = collier2020.TABLES["table1"].make("paper", "mnist", None)
+    short = {"coteaching": {"ramp": 3}, "mentornet": {"burn_in": 2, "lambda2": 0.5}}[method]
+    small = {**BASE, "size": "small", "network_options": (), "epochs": 6, "patience": 2, "pool": 0}
+    wanted = dataclasses.replace(next(c for c in found if c.method == method).with_params(**short), **small)
+    assert streamed.streamable(wanted)
+    (ours,) = streamed.run([wanted], folder=tmp_path, device="cpu")
+    theirs = runner.run(wanted, device="cpu")
+    assert ours.history["noise_rate"] == theirs.history["noise_rate"] > 0.1
+    assert ours.history["best_epoch"] == theirs.history["best_epoch"]
+    for name in set(theirs.metrics) - {"ece"}:
+        assert ours.metrics[name] == pytest.approx(theirs.metrics[name], abs=1e-5), name
 
 
 def test_as_a_run_ends_the_next_begins_and_time_is_shared(tmp_path):

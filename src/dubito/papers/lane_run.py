@@ -15,7 +15,7 @@ from ..noise import resample
 from . import prepare, records
 from .configs import Config, run_id
 from .results import Result, finished
-from .runner import invertible
+from .runner import invertible, noise_rate
 from .stacked import estimated_matrix, read_matrix
 
 EVERY = 10
@@ -112,8 +112,11 @@ class LaneRun:
         return finished(self.config, metrics, self.notes["seconds"], history=history, hardware=name)
 
     def _given(self, first: dict[Any, Result]) -> dict[str, Any]:
-        """The matrix of a correction: of the printed strength, or estimated by a run of cross-entropy."""
+        """The share of wrong labels, or the matrix of a correction: as printed, or estimated by cross-entropy."""
         config = self.config
+        if config.method in ("coteaching", "mentornet"):
+            self.found["noise_rate"] = noise_rate(self.parts)
+            return {"rate": self.found["noise_rate"]}
         if config.method not in ("forward", "backward"):
             return {}
         if config.param("transition") != "estimated":

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..lanes import settings
-from ..procedures import Plain
+from ..lanes import runs_as_lane, settings
 from . import prepare
 from .configs import Config, run_id
 from .lane_run import LaneRun
@@ -22,13 +21,12 @@ from .stacked import place
 
 
 def streamable(config: Config) -> bool:
-    """Whether a config can be a lane: one label each, a plain procedure without a penalty or a first network."""
+    """Whether a config can be a lane: one label each, a procedure that lanes know, no first network."""
     if config.annotators or config.balanced or "curves" in config.record:
         return False
     if config.method in ("distill", "oracle"):
         return False
-    stages = prepare.stages(config)
-    return stages.procedure is Plain and stages.penalty is None
+    return runs_as_lane(prepare.stages(config))
 
 
 def run(

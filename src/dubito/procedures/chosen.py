@@ -95,8 +95,8 @@ class SelfPaced(Plain):
         losses = self.losses(self.model, batch, draw)
         return mean_of_given(counted(losses, over_step(self.paced, losses, batch), batch), batch)
 
-    def paced(self, losses: Tensor) -> Tensor:
-        """Weights of the examples of a step; the threshold moves."""
+    def paced(self, losses: Tensor, *, burnt_in: bool = False) -> Tensor:
+        """Weights of the examples of a step; the threshold moves. `burnt_in`: whatever the epoch."""
         found, threshold = weights.mentornet(
             losses,
             self.threshold,
@@ -104,7 +104,7 @@ class SelfPaced(Plain):
             lambda2=self.lambda2,
             decay=self.decay,
             epoch=self.epoch,
-            burn_in=self.burn_in,
+            burn_in=0 if burnt_in else self.burn_in,
         )
         self.threshold.copy_(threshold)
         return found

@@ -1,0 +1,63 @@
+"""What a captured step minimises, for the procedures that a lane can run.
+
+A replayed graph makes the same operations at every step. What changes from epoch to epoch is therefore looked up on
+the device, by an epoch that is a tensor; batches have one size, and every example has a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from . import weights
+from .procedures import CoTeaching, Plain, SelfPaced
+
+# Losses ``(B,)`` of each network and the epoch ``()``, counted from 0 -> the scalar to minimise.
+Rule = Callable[[Sequence[Tensor], Tensor], Tensor]
+
+PROCEDURES = (Plain, CoTeaching, SelfPaced)
+
+
+def rule_of(procedure: Plain, batch_size: int) -> Rule:
+    """The rule of a procedure; what its state holds stays with the procedure.
+
+    Example:
+        >>> from dubito import heads, model
+        >>> plain = Plain(model.Model(torch.nn.Identity(), heads.Point(2, 2)))
+        >>> rule_of(plain, 2)([torch.tensor([1.0, 3.0])], torch.tensor(0))
+        tensor(2.)
+    """
+    if isinstance(procedure, CoTeaching):
+        return _exchange(procedure, batch_size)
+    if isinstance(procedure, SelfPaced):
+        return _paced(procedure)
+    return lambda losses, epoch: losses[0].mean()
+
+
+def _exchange(procedure: CoTeaching, batch_size: int) -> Rule:
+    """Each network's mean over the small losses of the other; how many are kept is a table by epoch."""
+    last = procedure.ramp - 1  # the share left out stays as it is from here on
+    shares = [weights.forget_rate(epoch + 1, procedure.rate, procedure.ramp) for epoch in range(last + 1)]
+    counts = [weights.keep_count(batch_size, share) for share in shares]
+    table = torch.tensor(counts, device=next(procedure.parameters()).device)
+
+    def rule(losses: Sequence[Tensor], epoch: Tensor) -> Tensor:
+        mine, yours = losses
+        kept = table.index_select(0, epoch.clamp(max=last).view(1))
+        easy_mine, easy_yours = weights._small_loss(mine, kept), weights._small_loss(yours, kept)
+        return weights.mean_over_chosen(mine, easy_yours) + weights.mean_over_chosen(yours, easy_mine)
+
+    return rule
+
+
+def _paced(procedure: SelfPaced) -> Rule:
+    """Mean of weight * loss; the threshold moves in place, and in the first epochs every weight is 1."""
+
+    def rule(losses: Sequence[Tensor], epoch: Tensor) -> Tensor:
+        (mine,) = losses
+        found = torch.where(epoch < procedure.burn_in, 1.0, procedure.paced(mine.detach(), burnt_in=True))
+        return torch.where(found > 0, found * mine, 0.0).mean()
+
+    return rule
