@@ -136,14 +136,16 @@ def cannot_write(path: Path, size: int, error: OSError) -> DubitoError:
     why = _FULL.get(error.errno or 0, error.strerror or type(error).__name__)
     if not size:  # a folder, or a file that could not even be opened
         return DubitoError("cannot write", where=str(path), got=why, remedy="choose another folder")
-    remedy = "make room or choose another folder; what was saved before is untouched"
+    kept = "what was saved before is untouched"
+    if error.errno not in _FULL:  # a read-only or failing disk, no permission: room is not what is missing
+        expected, remedy = f"{size:,} bytes to be written", f"choose another folder; {kept}"
+        return DubitoError("cannot write", where=str(path), expected=expected, got=why, remedy=remedy)
     try:
         got = f"{why} ({shutil.disk_usage(path.parent).free:,} bytes free)"
     except OSError:
         got = why
-    return DubitoError(
-        "cannot write", where=str(path), expected=f"room for {size:,} bytes", got=got, remedy=remedy
-    )
+    expected, remedy = f"room for {size:,} bytes", f"make room or choose another folder; {kept}"
+    return DubitoError("cannot write", where=str(path), expected=expected, got=got, remedy=remedy)
 
 
 def check_delimiter(delimiter: str, where: Path) -> str:
