@@ -93,6 +93,48 @@ def test_a_second_sigint_exits_at_once(tmp_path: Path, first: int) -> None:
     assert time.monotonic() - since < 2
 
 
+COMMAND = """
+import atexit, time
+from dubito import cli
+atexit.register(lambda: (print("ends", flush=True), time.sleep(20)) if SLOW else None)
+cli.app = lambda: (print("ready", flush=True), time.sleep(60))
+cli.main()
+"""
+
+
+def command(*, slow: bool = False) -> subprocess.Popen[str]:
+    code = f"SLOW = {slow}\n{COMMAND}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.rel
+def test_a_command_that_reads_or_writes_is_left_with_the_same_status() -> None:
+    """Scorecard 23: SIGTERM outside a loop: no traceback, 143."""
+    process = command()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (143, "")
+
+
+@pytest.mark.rel
+def test_a_second_sigint_while_python_shuts_down() -> None:
+    """Scorecard 23: after a stop the next SIGINT is the end, without a word of what Python was doing."""
+    process = command(slow=True)
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ends\n"
+    since = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
+    assert time.monotonic() - since < 2
+
+
 def test_a_second_sigterm_is_patient() -> None:
     with stop_on_signals() as stop:
         signal.raise_signal(signal.SIGTERM)

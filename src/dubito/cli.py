@@ -11,6 +11,7 @@ import typer
 from ._product.commands import register
 from .errors import DubitoError
 from .papers.commands import app as paper_app
+from .signals import unwind_on_signals
 
 app = typer.Typer(
     name="dubito",
@@ -128,7 +129,8 @@ def verify() -> None:
 def main() -> None:
     """Entry point: an error of ours, of the disk or of memory is one sentence, not a traceback."""
     try:
-        app()
+        with unwind_on_signals():
+            app()
     except DubitoError as error:
         said = str(error)
     except OSError as error:

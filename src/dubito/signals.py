@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+_STATUS: dict[str | int | None, int] = {128 + number: number for number in (signal.SIGINT, signal.SIGTERM)}
+
 
 class Stopped(SystemExit):
     """Raised by a loop that was asked to stop and has saved; uncaught, the exit status is 128 + signal."""
@@ -48,6 +50,18 @@ class StopRequest:
             os.kill(os.getpid(), number)
 
 
+class _Unwinding(StopRequest):
+    """What a command does outside its loops: it is left where it is, by an exception, as Python does for SIGINT."""
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        first = self.number is None
+        super()._receive(number, frame)
+        if first and self.number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if first:
+            self.leave()
+
+
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
     """Turn the first SIGINT or SIGTERM into a flag; a second SIGINT ends the process at once with status 130.
@@ -60,7 +74,35 @@ def stop_on_signals() -> Iterator[StopRequest]:
         ...     bool(stop), stop.number
         (True, 15)
     """
-    stop = StopRequest()
+    with _receiving(StopRequest()) as stop:
+        yield stop
+
+
+@contextlib.contextmanager
+def unwind_on_signals() -> Iterator[None]:
+    """Around a command: SIGTERM unwinds it as Ctrl-C does, and ends in status 143; a second SIGINT ends it at once.
+
+    After a stop a further SIGINT ends the process at once while Python shuts down, too.
+
+    Example:
+        >>> with unwind_on_signals():
+        ...     signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        False
+    """
+    request = _Unwinding()
+    try:
+        with _receiving(request):
+            yield
+    except SystemExit as end:  # a loop may have taken the signal
+        request.number = request.number or _STATUS.get(end.code)
+        raise
+    finally:
+        if request and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, request._receive)
+
+
+@contextlib.contextmanager
+def _receiving(stop: StopRequest) -> Iterator[StopRequest]:
     previous = {}
     try:
         if threading.current_thread() is threading.main_thread():
