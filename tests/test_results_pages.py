@@ -219,7 +219,7 @@ def test_open_cells_show_seeds_and_their_course(tool):
     page = tool("results_paper").paper_page
     results = made(ce=80.0, ln=90.0)
     text = page("englesson2023", results, tool("results_cells").sections("englesson2023", results))
-    assert "1 cells lie more than 2 points from the paper, 1 of them below it" in text
+    assert "1 cell lies more than 2 points from the paper, 1 of them below it. No cause" in text
     assert "89.90 (99.90 at 20); 90.00 (100.00 at 20); 90.10 (100.10 at 20)" in text
     assert "6 runs, 0.06 GPU hours" in text
 
@@ -256,3 +256,11 @@ def test_benchmarks_are_no_results(tool, tmp_path):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "x.jsonl").write_text('{"a": 1}\n')
     assert tool("results_cells").read_all(tmp_path) == {}
+
+
+def test_the_summary_says_where_seeds_are_too_few(tool):
+    page = tool("results_which").which_method
+    three = made(ce=80.0, ln=96.5)
+    assert "asymmetric, 1 place: first" in page({"englesson2023": three})
+    one = [r for r in three if r.config.seed == 0]
+    assert "asymmetric, 1 place (too few seeds to be sure): first" in page({"englesson2023": one})

@@ -25,11 +25,13 @@ def open_cells(section: Section) -> Iterator[str]:
     cause = (
         "What another reading of the silent points changes, the sections before show."
         if section.earlier
-        else "No cause is established: they are left standing as open."
+        else "No cause is established: left standing as open."
     )
+    count = "1 cell lies" if len(doubtful) == 1 else f"{len(doubtful)} cells lie"
+    wide = any(e.verdict.startswith("agrees") for e in doubtful)
     yield (
-        f"{len(doubtful)} cells lie more than 2 points from the paper, {below} of them below it; some agree "
-        f"only because spreads over seeds are wide. {cause} Each "
+        f"{count} more than 2 points from the paper, {below} of them below it"
+        f"{'; some agree only because spreads over seeds are wide' * wide}. {cause} Each "
         "seed at the end of training, and in brackets its highest evaluated test accuracy with the epoch of it:"
     )
     yield ""

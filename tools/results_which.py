@@ -64,8 +64,9 @@ def _short(found: Sequence[Place]) -> Iterator[str]:
         ranked = sorted(firsts.items(), key=lambda pair: (-len(pair[1]), -pair[1].count("first"), pair[0]))
         parts = [f"{method_words(n)} {len(s)} ({s.count('first')} first)" for n, s in ranked]
         places_ = "1 place" if len(group) == 1 else f"{len(group)} rates"
-        kind = NOISES.get(noise, noise)
-        yield f"- {DATA.get(data, data)}, {kind}, {places_}: first or level with the first: {', '.join(parts)}."
+        doubtful = "" if all(p.judged for p in group) else " (too few seeds to be sure)"
+        kind = f"{DATA.get(data, data)}, {NOISES.get(noise, noise)}"
+        yield f"- {kind}, {places_}{doubtful}: first or level with the first: {', '.join(parts)}."
 
 
 def _decision(found: Sequence[Place]) -> Iterator[str]:
