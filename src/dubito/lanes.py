@@ -30,7 +30,12 @@ from .model import Model
 
 
 def runs_as_lane(stages: Stages) -> bool:
-    """Whether the procedure is one that a lane knows, without a penalty."""
+    """Whether the procedure is one that a lane knows, without a penalty.
+
+    Example:
+        >>> runs_as_lane(Stages())
+        True
+    """
     procedure: Any = stages.procedure
     return getattr(procedure, "func", procedure) in PROCEDURES and stages.penalty is None
 
