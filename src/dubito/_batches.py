@@ -155,6 +155,7 @@ class Batches:
         self.data, self.ranks = data, ranks
         given = data.labels if data.crowd is None else data.crowd.label
         self.complete = bool((given >= 0).all())
+        self._weight, self._each = data.extra.get(WEIGHT), data.labels.shape[1:].numel()
         self._sorted: tuple[Tensor, Tensor, Tensor] | None = None
         if data.crowd is not None:
             order = torch.sort(data.crowd.item, stable=True).indices
@@ -164,10 +165,10 @@ class Batches:
 
     def __call__(self, positions: Tensor) -> Batch:
         """The batch at these positions (of the whole step), normalised, on the data's device."""
-        data, everyone = self.data, positions.to(self.data.device)
+        data, everyone = self.data, positions.to(self.data.labels.device)
         positions = self.ranks.share(everyone)
         x = data.batch(positions)
-        weight = data.extra[WEIGHT][positions] if WEIGHT in data.extra else None
+        weight = None if self._weight is None else self._weight[positions]
         size = len(everyone)
         if self._sorted is None or data.crowd is None:
             y = data.labels.index_select(0, positions).long()
@@ -184,7 +185,7 @@ class Batches:
 
     def _given(self, everyone: Tensor, y: Tensor) -> Tensor | int:
         if self.complete:
-            return max(1, len(everyone) * y.shape[1:].numel())
+            return max(1, len(everyone) * self._each)
         whole = y if self.ranks.alone else self.data.labels[everyone]
         return (whole >= 0).sum().clamp(min=1)
 

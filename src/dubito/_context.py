@@ -36,21 +36,30 @@ def device_of(name: str) -> torch.device:
 
 
 class forked:  # noqa: N801 - a context, used like a function
-    """Seed the default generators for one step, for dropout that knows no other, and put them back after."""
+    """Seed the default generators for a step, for dropout that knows no other, and put them back after.
+
+    Inside, `at` seeds them for another step: what lies between two steps draws from the fork too, never from the
+    caller's generators, which are saved and put back once.
+    """
 
     def __init__(self, seed: int, step: int, rank: int, device: torch.device) -> None:
-        self.word = (
-            key("dropout") ^ (seed * 0x9E3779B97F4A7C15 + step) ^ (rank * 0xBF58476D1CE4E5B9)
-        ) & _WORD
+        self.step, self._seed = step, seed * 0x9E3779B97F4A7C15
+        self._other = key("dropout") ^ (rank * 0xBF58476D1CE4E5B9)
         self.generators = [torch.default_generator]
         if device.type == "cuda":
             torch.cuda.init()
             self.generators.append(torch.cuda.default_generators[device.index or 0])
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> forked:
         self.before = [generator.get_state() for generator in self.generators]
+        self.at(self.step)
+        return self
+
+    def at(self, step: int) -> None:
+        """Seed for this step, whatever was drawn before."""
+        word = (self._other ^ (self._seed + step)) & _WORD
         for generator in self.generators:
-            generator.manual_seed(self.word)
+            generator.manual_seed(word)
 
     def __exit__(self, *_: object) -> None:
         for generator, state in zip(self.generators, self.before):

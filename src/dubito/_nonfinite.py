@@ -54,11 +54,10 @@ class Watch:
             self.report()
         return total
 
-    @torch.no_grad()
     def _not_finite(self) -> Tensor:
         """1 if a gradient is not finite, else 0; gradients are scaled down where their norm is beyond the limit."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        if any(g.is_sparse for g in gradients):
+        if True in [g.is_sparse for g in gradients]:
             gradients = [_values(g) for g in gradients]
         if self.clip is not None and gradients:
             parameters = [p for p in self._parameters if p.grad is not None]

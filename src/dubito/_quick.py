@@ -1,4 +1,4 @@
-"""torch's fused Adam without the bookkeeping around it: half the time of a step of a small network on the CPU."""
+"""Fused Adam and backward on the CPU without the bookkeeping around them, which small networks notice."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+_ENGINE = torch.autograd.Variable._execution_engine
+_ONE = torch.ones(())
 # Options under which Adam does something else than the one kernel that is called here.
 _OTHERWISE = ("amsgrad", "maximize", "capturable", "differentiable", "decoupled_weight_decay")
 
@@ -30,6 +32,7 @@ class QuickAdam:
 
     def __init__(self, optimizer: torch.optim.Adam) -> None:
         self.optimizer, self.groups = optimizer, list[_Group]()
+        self._unrecorded = torch.no_grad()
 
     def __call__(self) -> None:
         """One update; gradients are not recorded."""
@@ -37,14 +40,15 @@ class QuickAdam:
         if not self.groups or optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
             optimizer.step()
             self.groups = self.groups or self._collected()
+            self._counts = [len(group.parameters) for group in self.groups]
             return
-        gradients = [[p.grad for p in group.parameters] for group in self.groups]
-        if any(g is None for several in gradients for g in several):
+        gradients = [[p.grad for p in group.parameters if p.grad is not None] for group in self.groups]
+        if [len(several) for several in gradients] != self._counts:
             optimizer.step()
             return
-        with torch.no_grad():
+        with self._unrecorded:
             for group, several in zip(self.groups, gradients):
-                self._update(group, several)  # type: ignore[arg-type]
+                self._update(group, several)
 
     def _update(self, group: _Group, gradients: list[Tensor]) -> None:
         options = group.options
@@ -83,3 +87,13 @@ def quick(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
         and all(p.device.type == "cpu" and p.dtype == torch.float32 for g in groups for p in g["params"])
     )
     return QuickAdam(optimizer) if ordinary else optimizer.step  # type: ignore[arg-type]
+
+
+def backward(total: Tensor) -> None:
+    """``total.backward()``; of a number on the CPU straight to the engine, with the same gradients."""
+    if type(total) is not Tensor or total.dim() or total.dtype != torch.float32 or total.device.type != "cpu":
+        total.backward()
+    else:
+        _ENGINE.run_backward(
+            (total,), (_ONE,), False, False, (), allow_unreachable=True, accumulate_grad=True
+        )

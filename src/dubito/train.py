@@ -24,6 +24,7 @@ from ._batches import Batches, Order, augmented
 from ._context import autocast, compiled, device_of, forked, update_average
 from ._context import deterministic as deterministically
 from ._nonfinite import Watch
+from ._quick import backward
 from ._random import generator
 from ._session import Session, describe
 from .data import LabelledData
@@ -157,10 +158,13 @@ def fit(
         session = Session(out, config, epochs=epochs, progress=progress, ranks=ranks, device=where)
         stack.enter_context(session)
         step = session.resume(run, trained, opt, average)
+        random = stack.enter_context(forked(seed, step, ranks.rank, where))
         trained.train()
+        begins = step == 0 or order.ends_epoch(step - 1)
         while step < steps and not session.finished:
             epoch = trained.epoch = order.epoch(step)
-            if step == 0 or order.ends_epoch(step - 1):
+            if begins:
+                random.at(step)
                 trained.best = session.best
                 trained.begin_epoch(epoch, data)
             if schedule is not None:
@@ -171,19 +175,20 @@ def fit(
             batch = batches(positions)
             for p in parameters:
                 p.grad = None
-            with forked(seed, step, ranks.rank, where):
-                if augment is not None:
-                    batch = augmented(batch, augment, seed=seed, epoch=epoch)
-                with autocast(amp, where):
-                    total = trained(batch, partial(_draw, seed, step, ranks.rank, where))
-                total.backward()
+            random.at(step)
+            if augment is not None:
+                batch = augmented(batch, augment, seed=seed, epoch=epoch)
+            with autocast(amp, where):
+                total = trained(batch, partial(_draw, seed, step, ranks.rank, where))
+            backward(total)
             total, asked = ranks.reduce(parameters, total, session.signal)
             session.observe(watch.step(total, step, positions), asked)
             if average is not None and ema is not None:
                 update_average(average, trained.model, ema)
             step += 1
 
-            if order.ends_epoch(step - 1) or step == steps:
+            begins = order.ends_epoch(step - 1)
+            if begins or step == steps:
                 watch.report()
                 if (epoch + 1) % evaluate_every == 0 or step == steps:
                     judged = trained.model if average is None else average
