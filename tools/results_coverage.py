@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from results_cells import Section, wanted
+from results_verdicts import agreement
 from results_words import column_words, row_words
 
 from dubito.papers import PAPERS, items
@@ -18,6 +19,8 @@ def coverage(results: dict[str, list[Result]], found: dict[str, list[Section]]) 
         "",
         "Written by `python tools/results_pages.py` from `results/`; do not edit. Each cell is the number of seeds",
         "that exist; a dot is none. The papers' own numbers of seeds are in the headings.",
+        "",
+        *agreement(found),
     ]
     for paper in PAPERS:
         lines += ["", f"## {paper}", ""]
@@ -52,7 +55,7 @@ def _grid(section: Section) -> Iterator[str]:
 
 def coverage_lines(found: dict[str, list[Section]]) -> list[str]:
     """One line per section for the terminal."""
-    lines = []
+    lines = list(agreement(found))
     for paper, of_paper in found.items():
         for section in of_paper:
             cells = {(e.row, e.column) for e in section.table.entries}

@@ -10,7 +10,9 @@ from results_lost import lost
 from results_open import open_cells, signed
 from results_parts import failing_parts
 from results_power import tellable
+from results_protocol import command, readings
 from results_search import search
+from results_verdicts import verdicts
 from results_words import column_words, parameters, row_words
 
 from dubito.papers import paper as paper_module
@@ -54,13 +56,8 @@ def paper_page(
         lines += ["", "![Accuracy against the rate of noise, ours and the paper's](table1-mnist.svg)"]
     for section in sorted(found, key=lambda s: (s.earlier, not s.printed)):
         lines += ["", *_section(section, results)]
-    lines += ["", *_orderings(paper, results)]
+    lines += ["", *_orderings(paper, results), "", *readings(paper)]
     return "\n".join(lines) + "\n"
-
-
-def verdicts(found: Sequence[Section]) -> Counter[str]:
-    """How many cells got which verdict; cells without a counterpart are left out."""
-    return Counter(e.verdict for s in found for e in s.table.entries if e.verdict != "-")
 
 
 def _totals(results: Sequence[Result], found: Sequence[Section]) -> Iterator[str]:
@@ -98,7 +95,7 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     table = section.table
     yield f"## {section.title}"
     yield ""
-    yield f"    dubito paper run {table.name}{_size(section)} --out results"
+    yield f"    {command(section)}"
     yield "    make results"
     yield ""
     yield from _reduced(section)
@@ -125,11 +122,6 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     yield from search(section, results)
 
 
-def _size(section: Section) -> str:
-    size = "" if section.table.size == "paper" else f" size={section.table.size}"
-    return size + (f" data={section.data}" if section.data else "")
-
-
 def _reduced(section: Section) -> Iterator[str]:
     """What is less than in the paper, or different from it."""
     table, hours = section.table, device_hours(section.runs)
@@ -150,7 +142,7 @@ def _reduced(section: Section) -> Iterator[str]:
     elif changes:
         yield f"- Changed from the paper's protocol: {'; '.join(changes)}."
     else:
-        yield "- Network, noise, optimiser, length of training and selection are the paper's."
+        yield "- Network, noise, optimiser, length of training and selection are the paper's, as read below."
     numeric = sorted({h.partition(", ")[2] for r in section.runs if ", " in (h := r.hardware)})
     if numeric:
         yield f"- Arithmetic: {'; '.join(numeric)}; the paper's is not stated."

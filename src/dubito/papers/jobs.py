@@ -18,6 +18,7 @@ from .results import path_of, read
 from .sweep import Report, sweep
 
 Say = Callable[[str], Any]
+OPTIONS = ("size", "data")  # of the command: they change more than the field of that name
 
 
 @dataclasses.dataclass
@@ -136,6 +137,10 @@ def _apply(configs: tuple[Config, ...], key: str, values: list[str]) -> tuple[Co
         return tuple(c for c in concerned if has[c] & set(values))
     if key == "method":
         return pick_methods(configs, values)
+    if key in OPTIONS:  # as a mere field it would leave the rest of the protocol as it was
+        raise DubitoError(
+            f"no run of the item has this {key}", got=repr(values[0]), remedy=f"use --{key} {values[0]}"
+        )
     return tuple(override(c, key, v) for c, v in product(concerned, values))
 
 

@@ -1,0 +1,101 @@
+"""The pages say which command makes their runs, how the protocol is read, and how many cells agree in all."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import shlex
+from pathlib import Path
+
+import pytest
+
+from dubito.errors import DubitoError
+from dubito.papers import PAPERS, item
+from dubito.papers.configs import run_id
+from dubito.papers.jobs import Job, chosen
+from dubito.papers.readings import READINGS
+from dubito.papers.results import Result
+
+TOOLS = Path(__file__).resolve().parents[1] / "tools"
+pytestmark = pytest.mark.skipif(
+    not (TOOLS / "results_protocol.py").is_file(), reason="the tools are not here"
+)
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    return importlib.import_module
+
+
+def runs_of(command: str) -> set[str]:
+    """The runs that a printed command means, read as the command line reads it."""
+    words = shlex.split(command)
+    assert words[:3] == ["dubito", "paper", "run"]
+    options = {
+        words[i]: words[i + 1] for i, word in enumerate(words) if word in ("--size", "--data", "--out")
+    }
+    overrides = [w for w in words[4:] if "=" in w]
+    job = Job(words[3], options.get("--size", "paper"), options.get("--data"), None, overrides, Path("x"))
+    return {run_id(c) for c in job.configs()}
+
+
+def results(name: str, size: str = "paper", data: str | None = None, **changes) -> list[Result]:
+    configs = [
+        c for c in item(name).make(size, data, None) if c.seed < 2 and c.item == name.partition(".")[2]
+    ]
+    changed = [dataclasses.replace(c, **changes) for c in configs[:4]]
+    return [Result(c, {"test_accuracy": 0.9}, hardware="a GPU, bfloat16 backbone") for c in changed]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "data", "changes"),
+    [
+        ("tanno2019.figure3", "small", None, {}),
+        ("lukasik2020.table7", "paper", "mnist", {"steps": 500}),
+        ("englesson2023.table1-mnist", "paper", None, {}),
+    ],
+)
+def test_the_command_of_a_section_makes_its_runs(tool, name, size, data, changes):
+    made = results(name, size, data, **changes)
+    (section, *_) = tool("results_cells").sections(name.partition(".")[0], made)
+    command = tool("results_protocol").command(section)
+    assert {r.id for r in section.runs} <= runs_of(command)
+    assert "--streams" in command
+
+
+def test_size_and_data_are_options_not_fields():
+    """As fields they would keep the length, the augmentation and the rest of another protocol."""
+    configs = item("tanno2019.figure3").make("paper", None, None)
+    with pytest.raises(DubitoError, match="use --size small"):
+        chosen(configs, ["size=small"])
+    with pytest.raises(DubitoError, match="use --data cifar10"):
+        chosen(configs, ["data=cifar10"])
+    assert chosen(configs, ["data=mnist"]) == configs, "values that runs have are picked"
+
+
+def test_every_paper_says_how_it_is_read(tool):
+    assert set(READINGS) == set(PAPERS)
+    for paper in PAPERS:
+        lines = list(tool("results_protocol").readings(paper))
+        assert lines[0] == "## How the protocol is read"
+        assert len(lines) > 5
+
+
+def test_agreement_counts_every_judged_cell_once_and_names_wide_spread(tool):
+    def cells(**accuracy):
+        configs = [c for c in item("englesson2023.table1-mnist").make("paper", None, None) if c.seed < 3]
+        at = [c for c in configs if (c.noise, c.rate) == ("asymmetric", 0.4) and c.method in accuracy]
+        return [
+            Result(c, {"test_accuracy": accuracy[c.method][0] + accuracy[c.method][1] * (c.seed - 1)})
+            for c in at
+        ]
+
+    # The paper: plain training 80.31 ± 1.81, LN 96.54 ± 1.20, GCE 79.81 ± 1.46.
+    found = tool("results_cells").sections(
+        "englesson2023", cells(ce=(0.803, 0.001), ln=(0.92, 0.03), gce=(0.60, 0.001))
+    )
+    (text,) = tool("results_verdicts").agreement({"englesson2023": found})
+    assert "3, of which 2 agree (67 %), 1 of them only because our spread is wide" in text
+    assert "englesson2023 2 of 3; lukasik2020 0 of 0" in text
+    assert list(tool("results_verdicts").agreement({})) == ["No cell is judged yet: that takes three seeds."]
