@@ -198,8 +198,10 @@ def _check_inputs(data: LabelledData, name: str) -> None:
     if not inputs.is_floating_point():
         return
     for start in range(0, len(data), _CHUNK):
-        part = data.gather(torch.arange(start, min(start + _CHUNK, len(data)), device=data.device))
-        if not bool(part.isfinite().all()):
+        part = inputs[start : start + _CHUNK]
+        if data.rows is not None:
+            part = data.gather(torch.arange(start, min(start + _CHUNK, len(data)), device=data.device))
+        if not _finite(part):
             row = start + int((~part.isfinite()).flatten(1).any(1).nonzero()[0])
             raise DubitoError(
                 "inputs are not finite",
@@ -262,8 +264,13 @@ def check_parameters(module: nn.Module) -> None:
     if not any(p.requires_grad for p in module.parameters()):
         raise DubitoError("the model has no parameter to train", remedy="set requires_grad on some of them")
     for name, value in module.named_parameters():
-        if not bool(value.isfinite().all()):
+        if not _finite(value.detach()):
             raise DubitoError("the weights are not finite to begin with", where=name)
+
+
+def _finite(x: Tensor) -> bool:
+    """Whether all values are: one that is not shows in the sum, which is quicker; a sum may also overflow."""
+    return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
 
 def _kind(value: Any) -> str:

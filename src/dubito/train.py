@@ -163,8 +163,8 @@ def fit(
         begins = step == 0 or order.ends_epoch(step - 1)
         while step < steps and not session.finished:
             epoch = trained.epoch = order.epoch(step)
+            random.at(step)
             if begins:
-                random.at(step)
                 trained.best = session.best
                 trained.begin_epoch(epoch, data)
             if schedule is not None:
@@ -175,7 +175,6 @@ def fit(
             batch = batches(positions)
             for p in parameters:
                 p.grad = None
-            random.at(step)
             if augment is not None:
                 batch = augmented(batch, augment, seed=seed, epoch=epoch)
             with autocast(amp, where):
@@ -198,6 +197,7 @@ def fit(
             elif session.due(step, checkpoint_every):
                 watch.report()
                 session.save(step, run, trained, opt, average)
+        random.at(step)
         trained.end(data)
         run.steps, run.folder = step, session.folder
         run.model = session.select(run, trained.model if average is None else average, select)

@@ -2,11 +2,12 @@
 
 import copy
 
+import pytest
 import torch
 
 from dubito import optim
 from dubito._optimizer_state import optimizer_tensors, restore_optimizer
-from dubito._quick import QuickAdam, quick
+from dubito._quick import QuickAdam, backward, quick
 
 
 def pair():
@@ -78,3 +79,30 @@ def test_other_optimisers_keep_their_own_step():
         optim.adam(net.double().named_parameters()),
     ):
         assert not isinstance(quick(other), QuickAdam)
+
+
+def test_backward_gives_the_same_gradients():
+    """Of a number on the CPU straight from the engine; anything else is torch's own affair."""
+    x = torch.arange(6.0).view(2, 3)
+    for dtype, seen in ((torch.float32, [1.0, 2.0]), (torch.float64, [3.0])):
+        nets = [torch.nn.Linear(3, 2).to(dtype) for _ in range(2)]
+        nets[1].load_state_dict(nets[0].state_dict())
+        for scale in seen:  # gradients add up, as torch's do
+            totals = [(net(x.to(dtype)) * scale).pow(2).mean() for net in nets]
+            totals[0].backward()
+            backward(totals[1])
+        for p, q in zip(*(net.parameters() for net in nets)):
+            assert torch.equal(p.grad, q.grad)
+
+
+def test_backward_refuses_what_torch_refuses():
+    weight = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="scalar"):
+        backward(weight * 2)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        backward(torch.ones(()))
+    total = weight.sum() * 2
+    total = total * total
+    backward(total)
+    with pytest.raises(RuntimeError, match="second time"):
+        backward(total)

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from small import crowd, network, problem
+from torch import Tensor, nn
 
 from dubito import channels, heads, losses, optim, penalties, targets
 from dubito._session import digest
@@ -63,6 +65,44 @@ RUNS: dict[str, Callable[..., Run]] = {
         channel=partial(channels.AnnotatorConfusion, 4, 3), data=crowd(50), penalty=penalties.trace
     ),
 }
+
+
+class Restless(nn.Module):
+    """Draws from torch's default generator whenever it is called, in evaluation too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.1 * torch.rand(())
+
+
+def erratic(step: int, steps: int) -> float:
+    """A schedule that draws from torch's default generator."""
+    return constant(step, steps) * float(0.5 + torch.rand(()))
+
+
+def test_functions_that_draw_carelessly_draw_from_the_run(tmp_path: Path) -> None:
+    """Whatever a run calls, between steps too, leaves the caller's generator alone and is the same when resumed."""
+
+    def start(out: Path) -> Run:
+        model = network()
+        model.backbone = nn.Sequential(Restless(), model.backbone)
+        return fit(
+            model, problem(50), valid=problem(40, seed=3), schedule=erratic, epochs=3, batch_size=16,
+            select="best", out=out, checkpoint_every=2, progress=False,
+        )  # fmt: skip
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        before = torch.get_rng_state()
+        alone = start(tmp_path / "alone")
+        STOP["at"] = 7
+        with pytest.raises(Killed):
+            start(tmp_path / "stopped")
+        STOP["at"] = -1
+        assert torch.equal(torch.get_rng_state(), before)
+        torch.manual_seed(1)
+        resumed = start(tmp_path / "stopped")
+    assert digest(resumed.model.state_dict()) == digest(alone.model.state_dict())
+    assert resumed.history == alone.history
 
 
 @pytest.mark.parametrize("name", RUNS)
