@@ -140,8 +140,10 @@ def session(since: float) -> dict[str, Any]:
 
 
 def _portable(argument: str) -> str:
-    """Of an absolute path the name alone: folders of this machine tell nobody anything."""
-    return Path(argument).name if argument.startswith("/") else argument
+    """Of an absolute path, alone or after an equals sign, the name: folders of this machine tell nobody anything."""
+    option, _, path = argument.rpartition("=") if "=/" in argument else ("", "", argument)
+    name = Path(path).name if path.startswith("/") else path
+    return f"{option}={name}" if option else name
 
 
 def _program() -> str:

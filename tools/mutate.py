@@ -10,8 +10,8 @@ noticed; one that survives is tried again with the changed module imported from 
 matter.
 The mutants of all modules are tried in random order, so that what was tried when --minutes are over (or --limit per
 module is reached) is a fair sample.
-With --known the lines of earlier runs are taken up: what was noticed then counts (tests are added, not taken away),
-and what survived is tried again.
+With --known the lines of earlier runs of the same code are taken up: what was noticed then counts (tests are added,
+not taken away), and what survived is tried again.
 """
 
 from __future__ import annotations
@@ -175,11 +175,17 @@ class Run:
 
 
 def known(paths: list[Path]) -> Known:
-    """Per module the names of the mutants that were noticed, and of those that were not, in earlier lines."""
+    """Per module the names of the mutants that were noticed, and of those that were not, in earlier lines.
+
+    Lines of a module that was changed since speak of other mutants, however they are named, and are left out.
+    """
+    from scorecard_recorder import digest
+
     found: Known = {}
     for path in paths:
         for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-            if "module" in line:
+            file = worker.module_path(line.get("module", ""))
+            if file.is_file() and line.get("code") == digest([file], ROOT):
                 noticed, survived = found.setdefault(line["module"], (set(), set()))
                 noticed.update(line["noticed"])
                 survived.update(s["mutant"] for s in line["survivors"])

@@ -200,7 +200,7 @@ def test_two_processes_in_one_folder(server: Server, tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             timeout=120,
-            env={**ENVIRONMENT, "PYTHONPATH": str(HERE)},
+            env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
         )
     finally:
         os.kill(pid, signal.SIGCONT)
