@@ -140,7 +140,7 @@ def session(since: float) -> dict[str, Any]:
 
 
 def _portable(argument: str) -> str:
-    """Of an absolute path, alone or after an equals sign, the name: folders of this machine tell nobody anything."""
+    """Of an absolute path, alone or after "=", the name: folders of this machine tell nobody anything."""
     option, _, path = argument.rpartition("=") if "=/" in argument else ("", "", argument)
     name = Path(path).name if path.startswith("/") else path
     return f"{option}={name}" if option else name
