@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from dubito import DubitoError, nll, targets
 from dubito._matrices import check_invertible, check_stochastic
-from dubito.targets import _label_noise, backward_matrix, label_noise, smear, smooth
+from dubito.targets import _label_noise, backward_matrix, corrected, label_noise, smear, smooth
 
 Z = torch.tensor([[2.0, -1.0, 0.5], [0.1, 0.3, -0.2]], dtype=torch.float64)
 Y = torch.tensor([0, 2])
@@ -161,6 +161,30 @@ def test_label_noise_is_unbiased():
     expected = Z[0].softmax(-1) - EYE[0]
     assert float((gradient - expected).abs().max()) < 4 * sigma * 2 / draws**0.5
     assert float((weights - EYE[Y[0]]).std()) == pytest.approx(sigma, rel=0.01)
+
+
+def test_corrected_labels_equal_their_formula():
+    """Losses scaled to [0, 1] over the set weigh the label against the prediction."""
+    log_p = torch.cat([Z, -Z, 2 * Z]).log_softmax(-1)
+    y = torch.tensor([0, 2, 1, 1, 2, 0])
+    for losses in (None, torch.tensor([0.5, 3.0, 1.0, 2.0, 0.25, 0.75], dtype=torch.float64)):
+        cost = -log_p[range(6), y] if losses is None else losses
+        share = ((cost - cost.min()) / (cost.max() - cost.min())).unsqueeze(-1)
+        expected = share * EYE[y] + (1 - share) * EYE[log_p.argmax(-1)]
+        torch.testing.assert_close(corrected(y, log_p, losses), expected)
+        torch.testing.assert_close(corrected(EYE[y], log_p, losses), expected)
+
+
+def test_corrected_labels_where_losses_are_equal_or_infinite():
+    log_p = torch.tensor([[0.0, -torch.inf], [0.0, -torch.inf]])
+    torch.testing.assert_close(corrected(torch.tensor([1, 1]), log_p), torch.tensor([[0.0, 1.0]] * 2))
+    torch.testing.assert_close(corrected(torch.tensor([1, 0]), log_p), torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    with pytest.raises(DubitoError, match="one loss per label"):
+        corrected(torch.tensor([1, 0]), log_p, torch.zeros(3))
+    with pytest.raises(DubitoError, match="target does not match"):
+        corrected(torch.tensor([1]), log_p)
+    with pytest.raises(DubitoError, match="must be a table"):
+        corrected(torch.tensor(1), log_p[0])
 
 
 @pytest.mark.rel

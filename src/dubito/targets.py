@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ._matrices import check_invertible, check_square, check_stochastic
 from ._numbers import Number, check_interval
-from ._tensors import as_weights, checks_values, full_precision
+from ._tensors import as_weights, checks_values, expect, full_precision
 from .errors import DubitoError
 
 
@@ -139,6 +139,55 @@ def label_noise(
 
 def _label_noise(weights: Tensor, noise: Tensor, *, sigma: Number) -> Tensor:
     return weights + sigma * noise
+
+
+@full_precision
+def corrected(target: Tensor, log_p: Tensor, losses: Tensor | None = None) -> Tensor:
+    """Label correction: labels with a high loss stay, those with a low one give way to the prediction.
+
+        w~_n = c_n w_n + (1 - c_n) onehot(argmax_k p_nk),    c_n = (l_n - min l) / (max l - min l)
+
+    Made once per epoch for the whole training set, late in training with stochastic label noise. Where all losses
+    are equal there is nothing to tell labels apart, and they stay. No gradient flows.
+
+    Shapes: target ``(N,)`` integers or ``(N, L)`` floats, log_p ``(N, L)``, losses ``(N,)``, to ``(N, L)``.
+
+    Arguments:
+        target: the labels as given, or weights over the classes.
+        log_p: log-probabilities of the model that judges, an average of its weights in the original.
+        losses: what the labels cost; by default their cross-entropy.
+
+    Reference:
+        Chen et al. 2021 (SLN), label correction
+
+    Example:
+        >>> log_p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]]).log()
+        >>> corrected(torch.tensor([0, 1, 0]), log_p, torch.tensor([0.0, 4.0, 1.0]))
+        tensor([[1., 0.],
+                [0., 1.],
+                [1., 0.]])
+    """
+    if not log_p.is_floating_point() or log_p.dim() != 2 or 0 in log_p.shape:
+        raise DubitoError("log_p must be a table", expected="(N, L)", got=tuple(log_p.shape))
+    weights = _weights(target, log_p.shape[-1], log_p.dtype)
+    if weights.shape != log_p.shape:
+        raise DubitoError(
+            "target does not match log_p", expected=tuple(log_p.shape), got=tuple(weights.shape)
+        )
+    labels = target if target.is_floating_point() else target.long()
+    cost = -expect(log_p, labels) if losses is None else losses.to(log_p.dtype)
+    if cost.shape != log_p.shape[:1]:
+        raise DubitoError(
+            "one loss per label is needed", expected=tuple(log_p.shape[:1]), got=tuple(cost.shape)
+        )
+    return _corrected(weights.detach(), log_p.detach(), cost.detach())
+
+
+def _corrected(weights: Tensor, log_p: Tensor, losses: Tensor) -> Tensor:
+    low, high = losses.amin(), losses.amax()
+    trust = torch.where(losses == high, 1.0, (losses - low) / (high - low)).unsqueeze(-1)
+    own = as_weights(log_p.argmax(-1), log_p.shape[-1], log_p.dtype)
+    return trust * weights + (1 - trust) * own
 
 
 def _weights(target: Tensor, num_classes: int, dtype: torch.dtype | None) -> Tensor:

@@ -71,6 +71,23 @@ def mean_of(one: Callable[[list[list[float]]], float]) -> Callable[[list[Any]], 
     return lambda A: [0.3 * math.fsum(map(one, A)) / len(A)]
 
 
+def nearest_row(w: list[float]) -> list[float]:
+    """max(w - theta, 0) with the theta of the largest set of entries that all stay positive."""
+    order = sorted(w, reverse=True)
+    thetas = [(math.fsum(order[:n]) - 1) / n for n in range(1, len(w) + 1)]
+    theta = [t for t, v in zip(thetas, order) if v > t][-1]
+    return [max(v - theta, 0.0) for v in w]
+
+
+def given_way(target: list[list[float]]) -> list[list[float]]:
+    """Labels of a low loss replaced by the prediction, in proportion."""
+    rows = LOG_P.tolist()
+    cost = [-math.fsum(w * v for w, v in zip(*pair)) for pair in zip(target, rows)]
+    trust = [(c - min(cost)) / (max(cost) - min(cost)) for c in cost]
+    own = [[float(v == max(row)) for v in row] for row in rows]
+    return [[c * w + (1 - c) * o for w, o in zip(*pair)] for c, *pair in zip(trust, target, own)]
+
+
 MADE = {
     "Point": naive.shaken(heads.Point(D, K, init="torch")),
     "Diagonal": naive.shaken(heads.Diagonal(D, K, init="torch")),
@@ -210,6 +227,10 @@ FORMULAS = {
     "label_noise": Formula(
         noisy, (WEIGHTS,), noisy_naive, no_gradient=MADE_OF_LABELS, no_graph="makes its own draws"
     ),
+    "corrected": Formula(
+        lambda w: targets.corrected(w, LOG_P), (SOFT,), given_way, no_gradient=MADE_OF_LABELS
+    ),
+    "project_rows": Formula(channels.project_rows, (Z,), lambda z: [nearest_row(row) for row in z]),
     "trace": Formula(
         lambda A: penalties.trace(A, weight=0.3),
         (CROWD,),

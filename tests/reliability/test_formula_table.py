@@ -102,7 +102,7 @@ ALONE = [
         "smear",
     ),
     *("tempered_softmax", "tempered_log_softmax", "expected_sigmoid", "expected_log_sigmoid"),
-    *("expected_log_softmax", "predictive_variance", "FixedTransition", "LearnedTransition"),
+    *("expected_log_softmax", "predictive_variance", "FixedTransition", "LearnedTransition", "project_rows"),
 ]
 
 

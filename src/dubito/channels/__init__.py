@@ -10,6 +10,14 @@ channel is called as ``channel(log_p)`` or as ``channel(log_p, annotators)``.
 from ._core import IMPOSSIBLE
 from .annotators import AnnotatorConfusion
 from .pooled import PooledConfusion
+from .projection import project_rows
 from .transition import FixedTransition, LearnedTransition
 
-__all__ = ["IMPOSSIBLE", "AnnotatorConfusion", "FixedTransition", "LearnedTransition", "PooledConfusion"]
+__all__ = [
+    "IMPOSSIBLE",
+    "AnnotatorConfusion",
+    "FixedTransition",
+    "LearnedTransition",
+    "PooledConfusion",
+    "project_rows",
+]
