@@ -30,6 +30,7 @@ from .quadrature import spread_points
 from .quick import quick
 from .rows import Rows, log_slope_and_ratio, make_rows
 from .table import lookup, rough
+from .two_classes import two_classes
 
 _LEVELS = (-80.0, -30.0, -12.0, -5.0, -2.0, -0.7, -0.2, -0.03, -1e-3, -1e-6, -1e-10, -1e-15)
 _ELEMENTS = 1 << 18
@@ -234,6 +235,8 @@ def all_classes(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) ->
     """
     if mean.numel() == 0:
         return mean.clone(), mean.new_zeros(mean.shape[:-1])
+    if mean.shape[-1] == 2:
+        return two_classes(mean, scale, temperature)
     if tol < _QUICK or not fitting(mean, scale, temperature):
         return _ranked(mean, scale, temperature, tol, _normalised)
     log_p, error, hard = by_kernels(mean, scale, temperature, tol)

@@ -17,6 +17,7 @@ from .fused_mean import on_device, simple
 from .noise import bank_of, check_kind, fresh_seed
 from .report import Report
 from .sampling import by_mc, by_qmc, check_sampling, standard_error
+from .two_classes import POINTS, TWO, joined
 
 METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _LOOSE = 3e-3  # from this tolerance on, a few hundred quasi-random points are cheaper than the panels
@@ -52,9 +53,9 @@ def expected_log_softmax(
         mean, scale: location and standard deviation of each latent logit; scale may be 0.
         factors: the low-rank part of the noise.
         temperature: tau >= 0; a tensor can be learned. At 0 the probability of being the largest.
-        method: "quadrature" (deterministic; without factors), "fixed" (class by class as in `expected_softmax_nll`;
-            for `torch.vmap` and CUDA graphs), "qmc" (scrambled Sobol points shared by all rows),
-            "mc" (random draws, as the papers do), or "auto": quadrature where it applies, else as many
+        method: "quadrature" (deterministic; without factors, or of two classes), "fixed" (class by class as in
+            `expected_softmax_nll`; for `torch.vmap` and CUDA graphs), "qmc" (scrambled Sobol points shared by all
+            rows), "mc" (random draws, as the papers do), or "auto": quadrature where it applies, else as many
             quasi-random points as `tol` asks for.
         samples: how many draws "mc" and "qmc" take ("qmc": raised to a power of two).
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
@@ -103,7 +104,8 @@ def expected_log_softmax(
     error: Tensor | None = None
     points = 0
     if chosen == "quadrature":
-        log_p, error = _by_quadrature(latent, tol)
+        points = POINTS if latent.mean.shape[-1] == 2 else 0
+        log_p, error = _by_quadrature(joined(latent), tol)
     elif chosen == "fixed":
         points = 2 * NODES + 2
         log_p, error = _class_by_class(latent)
@@ -139,6 +141,8 @@ def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, st
     """The method for all classes and the reason for it."""
     if method in ("mc", "qmc"):
         return method, "as asked"
+    if latent.mean.shape[-1] == 2 and noise == "normal" and method != "fixed":
+        return "quadrature", TWO
     if noise != "normal" or latent.factors is not None:
         what = f"{noise} noise" if noise != "normal" else "a latent with factors"
         if method in ("quadrature", "fixed"):

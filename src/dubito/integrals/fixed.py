@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from .likelihood import Answer, Nodes, integrate
 from .rows import Rows, make_rows, rough_log_integrand
 from .search import both_sides, bracket, curvature, look, nearer, signs
+from .two_classes import two_log_likelihood
 
 NODES = 40  # per side, besides the mode
 _TO_MODE, _TO_ENDS = 14, 10
@@ -35,7 +36,8 @@ class FixedLikelihood(torch.autograd.Function):
         flat = [x.reshape(-1, x.shape[-1]) for x in (mean, scale, temperature)]
         size = max(1, _ELEMENTS.get(mean.device.type, _MOST_ELEMENTS) // (mean.shape[-1] * 2 * NODES))
         parts = zip(*(x.split(size) for x in (*flat, target.reshape(-1))))
-        answers = [fixed_rule(*part) for part in parts]
+        rule = two_log_likelihood if mean.shape[-1] == 2 else fixed_rule
+        answers = [rule(*part) for part in parts]
         answer = Answer(*(torch.cat(column) for column in zip(*answers)))
         rows, shapes = (answer.log_p, answer.error), (mean.shape, scale.shape, temperature.shape)
         slopes = (answer.d_mean, answer.d_scale, answer.d_temperature)

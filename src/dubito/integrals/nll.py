@@ -18,9 +18,10 @@ from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready, scaled_gradients
 from .fused_mean import mean_loss, plain
 from .noise import bank_of, check_kind, fresh_seed, power_of_two
-from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve
+from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve_any
 from .report import Report
 from .sampling import by_mc, by_qmc, standard_error
+from .two_classes import POINTS, TWO, joined
 
 METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _MANY = 1 << 15
@@ -37,10 +38,11 @@ class _Likelihood(torch.autograd.Function):
     def forward(
         ctx: Any, mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        answer, hard = solve(mean, scale, temperature, target, tol)
+        answer, hard = solve_any(mean, scale, temperature, target, tol)
         ctx.save_for_backward(answer.d_mean, answer.d_scale, answer.d_temperature)
         ctx.dtypes = (mean.dtype, scale.dtype, temperature.dtype)
-        ctx.lost = hard is not None or not mean.is_cuda  # the kernels hand over every row that may have lost
+        # The kernels hand over every row that may have lost.
+        ctx.lost = hard is not None or not mean.is_cuda or mean.shape[-1] == 2
         ctx.mark_non_differentiable(*(x for x in (answer.error, hard) if x is not None))
         return answer.log_p, answer.error, hard
 
@@ -98,9 +100,10 @@ def expected_softmax_nll(
 
     with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. This integral is
     taken by quadrature that follows its mode: no samples, no noise in the gradient, right where p is 1e-30, and
-    at any temperature down to 0, the multinomial probit. With up to three factors a Gauss-Hermite rule over z goes
-    around it; with more, "auto" takes quasi-random points over everything, which were better at equal cost, and
-    method="quadrature" points over the factors around the integral.
+    at any temperature down to 0, the multinomial probit. Two classes, with factors or without, are one Gaussian and
+    exact. With up to three factors a Gauss-Hermite rule over z goes around it; with more, "auto" takes quasi-random
+    points over everything, which were better at equal cost, and method="quadrature" points over the factors around
+    the integral.
 
     Shapes: mean and scale (..., K), factors (..., K, R), target (...), temperature a number or (..., 1).
 
@@ -139,7 +142,8 @@ def expected_softmax_nll(
     last = reduction == "mean" and report is None and dim in (-1, mean.dim() - 1)
     if ordinary and last and plain(mean, scale, target, temperature):
         bank = bank_of(mean, samples, fresh_seed(generator), noise) if method == "qmc" else None
-        if method != "qmc" or fits(mean.shape[-1]):
+        # Two classes are exact without kernels.
+        if fits(mean.shape[-1]) if method == "qmc" else mean.shape[-1] != 2:
             return mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
     exact = method in ("auto", "quadrature")
     if ordinary and last and exact and plain_mean.plain(mean, scale, target, temperature, ignore_index):
@@ -184,8 +188,8 @@ def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor
     method, reason = choose(options.method, latent, options.noise)
     if method == "quadrature":
         goal = options.tol if options.tol is not None else default_tolerance(latent.mean.dtype)
-        log_p, off, hard = log_likelihood(latent, target, goal)
-        points = quick_nodes(latent.mean.dtype)
+        log_p, off, hard = log_likelihood(joined(latent), target, goal)
+        points = POINTS if latent.mean.shape[-1] == 2 else quick_nodes(latent.mean.dtype)
         if hard:
             points, reason = MOST_NODES, f"{reason}; {hard} rows by the thorough rule"
         return log_p, Report(method, reason, points, off, goal)
@@ -243,6 +247,8 @@ def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
         return "qmc", f"{noise} noise has no quadrature"
     if method in ("mc", "qmc", "fixed"):
         return method, "as asked"
+    if latent.mean.shape[-1] == 2:
+        return "quadrature", TWO
     if latent.factors is None:
         return "quadrature", "independent classes: a one-dimensional integral"
     if method == "auto" and latent.rank > PRODUCT_RANK:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .quadrature import default_tolerance, solve
+from .quadrature import default_tolerance, solve_any
 
 
 def plain(
@@ -54,7 +54,7 @@ class _Mean(torch.autograd.Function):
         ctx: Any, mean: Tensor, scale: Tensor, target: Tensor, temperature: float, tol: float
     ) -> Tensor:
         tau = torch.full((len(mean), 1), temperature)
-        answer, _ = solve(mean, scale, tau, target, tol)
+        answer, _ = solve_any(mean, scale, tau, target, tol)
         ctx.save_for_backward(answer.d_mean, answer.d_scale)
         return answer.log_p.mean().neg_()
 

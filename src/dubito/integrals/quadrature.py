@@ -18,6 +18,7 @@ from .rapid import rapid
 from .rows import make_rows
 from .scan import scan_support
 from .search import find_support
+from .two_classes import two_log_likelihood
 
 _ELEMENTS = 1 << 18  # rows x classes x nodes worked on at a time: what fits into a cache
 _MOST_ELEMENTS = (
@@ -42,6 +43,15 @@ MOST_NODES = 4 * (_LEVELS[-1] + 1)
 def default_tolerance(dtype: torch.dtype) -> float:
     """What the work aims at when nothing is asked for."""
     return 1e-7 if dtype == torch.float64 else 2e-5
+
+
+def solve_any(
+    mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
+) -> tuple[Answer, Tensor | None]:
+    """As `solve`, but two classes exactly."""
+    if mean.shape[-1] == 2:
+        return two_log_likelihood(mean, scale, temperature, target), None
+    return solve(mean, scale, temperature, target, tol)
 
 
 def solve(
