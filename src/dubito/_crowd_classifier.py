@@ -123,7 +123,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._mean, self._scale = statistics(X) if self.standardize else (0.0, 1.0)
         seed = seed_of(self.random_state)
         data = LabelledData(
-            self._inputs(X).float(),
+            self._inputs(X).to(torch.get_default_dtype()),
             torch.full((len(X),), -1),
             classes=tuple(map(str, crowd.classes)),
             crowd=Triplets(*(t.long() for t in (crowd.item, crowd.annotator, crowd.label))),

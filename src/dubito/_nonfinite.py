@@ -34,7 +34,9 @@ class Watch:
         self.masked = device.type == "cuda" and fused
         self.first_bad = torch.tensor(-1, dtype=torch.int64, device=device)
         self.recent: list[tuple[int, Tensor]] = []
-        self._found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
+        # In single precision whatever torch's default is: the check of gradients takes no other.
+        self._found = torch.zeros((), dtype=torch.float32, device=device)
+        self._one = torch.ones((), dtype=torch.float32, device=device)
 
     def step(self, total: Tensor, step: int, positions: Tensor) -> float | Tensor:
         """Update the weights unless something is not finite; returns the loss, as a number if it was looked at."""

@@ -122,7 +122,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         weight = None if sample_weight is None else _weights(sample_weight, X)
         seed = seed_of(self.random_state)
         data = LabelledData(
-            self._inputs(X).float(),
+            self._inputs(X).to(torch.get_default_dtype()),
             torch.from_numpy(codes.astype(np.int64)),
             classes=tuple(str(c) for c in self.classes_),
             extra={} if weight is None else {WEIGHT: weight},

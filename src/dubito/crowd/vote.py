@@ -67,7 +67,7 @@ def majority_vote(
     ]
     rows = torch.cat(several) if several else codes[:0]
     generator = torch.Generator().manual_seed(seed)
-    draws = torch.rand(crowd.num_items, generator=generator).to(counts.device)[rows]
+    draws = torch.rand(crowd.num_items, generator=generator, dtype=torch.float32).to(counts.device)[rows]
     among = counts[rows] == counts[rows].amax(1, keepdim=True)
     wanted = (
         draws * among.sum(1)
@@ -83,7 +83,8 @@ def _first_best(counts: Tensor, codes: Tensor) -> Tensor:
     best, first = counts.max(1)
     codes.copy_(first)
     # A product with ones counts the maxima of a row several times faster than a sum over the short axis.
-    maxima = (counts == best.unsqueeze(1)).float() @ torch.ones(counts.shape[1], device=counts.device)
+    ones = torch.ones(counts.shape[1], dtype=torch.float32, device=counts.device)
+    maxima = (counts == best.unsqueeze(1)).float() @ ones
     return (maxima > 1).nonzero().flatten()
 
 
