@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ._product.commands import register
-from .errors import DubitoError
+from .errors import DubitoError, printable
 from .papers.commands import app as paper_app
 from .signals import unwind_on_signals
 
@@ -39,7 +39,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the data, the run and the report.")] = Path(
         "dubito-demo"
     ),
-    seed: Annotated[int, typer.Option(help="Seed of annotators, split and weights.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of annotators, split and weights.")] = 0,
 ) -> None:
     """Digits by five simulated annotators: the vote beside the joint model, and a report; under a minute."""
     from . import demo as job
@@ -51,7 +51,7 @@ def demo(
     typer.echo(f"{'':<30}{'training digits filed right':>30}{'new digits read right':>24}")
     for row in found.rows:
         typer.echo(f"{row.name:<30}{f'{100 * row.training:.1f} %':>30}{f'{100 * row.test:.1f} %':>24}")
-    typer.echo(f"report: {found.report}")
+    typer.echo(printable(f"report: {found.report}"))
 
 
 register(app)
@@ -104,10 +104,9 @@ def crowd(
             raise
         where = f"{labels}, {error.where}"
         raise DubitoError(error.what, where=where, remedy="pass --duplicates first, last or keep") from None
-    console = Console()
-    console.print(render(done.summary))
+    Console().print(render(done.summary))
     for path in done.files:
-        console.print(f"written: {path}")
+        typer.echo(printable(f"written: {path}"))
 
 
 @app.command(epilog="Example: dubito verify")
@@ -140,5 +139,5 @@ def main() -> None:
         said = "there is not enough memory for this"
     else:
         return
-    typer.echo(f"dubito: {' '.join(said.splitlines())}", err=True)
+    typer.echo(f"dubito: {printable(said)}", err=True)
     sys.exit(2)

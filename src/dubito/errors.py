@@ -47,8 +47,17 @@ class DubitoError(ValueError):
             sentence += ": " + ", ".join(facts)
         if remedy:
             sentence += f"; {remedy}"
-        # One line, whatever the values of strangers hold: file names and other libraries' messages have line ends.
-        super().__init__(" ".join(sentence.splitlines()).rstrip())
+        super().__init__(printable(sentence))
+
+
+def printable(text: str) -> str:
+    """One line for a terminal: the names of strangers hold line ends, and what moves a cursor or renames a window.
+
+    Example:
+        >>> printable("a\\nb \\x1b[2J c")
+        'a b  [2J c'
+    """
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.splitlines())).rstrip()
 
 
 def nearest(name: str, names: object) -> str:

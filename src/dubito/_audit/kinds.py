@@ -151,11 +151,12 @@ def by_features(features: Array, group: Array, p_wrong: Array, seed: int) -> Arr
     from sklearn.linear_model import Ridge
     from sklearn.model_selection import KFold, cross_val_predict
 
-    axes = PCA(min(10, *features.shape), random_state=seed).fit_transform(within(features, group))
+    word = seed % 2**32  # what scikit-learn takes
+    axes = PCA(min(10, *features.shape), random_state=word).fit_transform(within(features, group))
     axes = axes / max(float(axes.std()), 1e-12)
     inputs = within(np.concatenate([axes, axes**2], 1), group)
     rest = within(p_wrong[:, None], group)[:, 0]
-    folds = KFold(min(5, len(rest)), shuffle=True, random_state=seed)
+    folds = KFold(min(5, len(rest)), shuffle=True, random_state=word)
     foretold = cross_val_predict(Ridge(0.01 * len(rest)), inputs, rest, cv=folds)
     place = foretold.argsort(kind="stable").argsort(kind="stable")
     quarters: Array = 4 * place // len(place)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import DubitoError, nearest
+from ..errors import DubitoError, nearest, printable
 
 Images = Annotated[Path | None, typer.Option(help="Folder that image paths in the table refer to.")]
 Label = Annotated[str | None, typer.Option(help="Column of the label.")]
@@ -23,7 +23,7 @@ Clean = Annotated[str | None, typer.Option(help="Column of true labels, for scor
 Backbone = Annotated[str, typer.Option(help="Network: auto, mlp, lenet5, cnn4, resnet32, timm:NAME, ...")]
 Size = Annotated[int | None, typer.Option(help="Side that images are scaled to.")]
 Epochs = Annotated[int | None, typer.Option(help="Passes over the data; by its size unless given.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Delimiter = Annotated[str | None, typer.Option(help="Of a text table; a comma, and a tab in .tsv.")]
 Anonymise = Annotated[
@@ -103,7 +103,7 @@ def fit(
         options={"delimiter": delimiter} if masks is None else _pixels(values, void, suffix, several),
     )
     with _resumable():
-        typer.echo(f"report: {run(job, _say)}")
+        _say(f"report: {run(job, _say)}")
 
 
 def _pixels(values: str | None, void: str, suffix: str, several: bool) -> dict[str, object]:
@@ -130,7 +130,7 @@ def predict(
     from .tasks import PredictJob
     from .tasks import predict as work
 
-    typer.echo(f"written: {work(PredictJob(run, data, out, images, device, delimiter), _say)}")
+    _say(f"written: {work(PredictJob(run, data, out, images, device, delimiter), _say)}")
 
 
 def audit(
@@ -176,7 +176,7 @@ def audit(
     )
     with _resumable():
         for path in run(job, probs, _say):
-            typer.echo(f"written: {path}")
+            _say(f"written: {path}")
 
 
 def compare(
@@ -247,8 +247,7 @@ def _methods(text: str) -> tuple[str, ...]:
 
 
 def _say(text: str, err: bool = False) -> None:
-    """One line for the terminal: names of strangers may hold line ends and what moves the cursor."""
-    typer.echo("".join(c if c.isprintable() else " " for c in text), err=err)
+    typer.echo(printable(text), err=err)
 
 
 def _command() -> str:

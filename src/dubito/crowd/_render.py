@@ -6,13 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from .._rich import Group, Table, Text
+from ..errors import printable
 
 if TYPE_CHECKING:
     from .summary import Annotator, Confusion, Summary
 
 
 def page(summary: Summary, most: int) -> Group:
-    """All parts, in the order in which one asks. Names are shown as plain text, never as markup."""
+    """All parts, in the order in which one asks. Names are shown as plain text, never as markup or controls."""
     s = summary
     parts: list[Text | Table] = [
         Text(
@@ -28,7 +29,7 @@ def page(summary: Summary, most: int) -> Group:
     ]
     if s.empty_items or s.empty_annotators:
         parts.append(Text(f"without labels: {s.empty_items} items, {s.empty_annotators} annotators"))
-    parts += [Text("note: " + note, style="yellow") for note in s.notes]
+    parts += [Text(f"note: {printable(note)}", style="yellow") for note in s.notes]
     parts += [Text(), *_skill_tables(s, most)]
     if s.crowd_confusions:
         parts.append(_confusion_table("Worst confusions of the crowd", s.crowd_confusions))
@@ -37,9 +38,13 @@ def page(summary: Summary, most: int) -> Group:
     if s.questions:
         table = _table("Ask next", "item", "whom", "expected information (bits)")
         for item, who, gain in s.questions:
-            table.add_row(Text(item), Text(who), f"{gain / math.log(2):.3f}")
+            table.add_row(_name(item), _name(who), f"{gain / math.log(2):.3f}")
         parts.append(table)
     return Group(*parts)
+
+
+def _name(text: str) -> Text:
+    return Text(printable(text))
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -62,7 +67,7 @@ def _skill_table(title: str, people: tuple[Annotator, ...]) -> Table:
     table = _table(title, "annotator", "labels", "skill", "95 % interval", "agrees with others")
     for a in people:
         table.add_row(
-            Text(a.name),
+            _name(a.name),
             f"{a.labels:,}",
             f"{a.skill:.3f}",
             f"{a.low:.3f} to {a.high:.3f}",
@@ -75,13 +80,13 @@ def _confusion_table(title: str, rows: tuple[Confusion, ...]) -> Table:
     who = rows[0].annotator is not None
     table = _table(title, *(["annotator"] if who else []), "true class", "called", "how often", "labels")
     for c in rows:
-        first = [Text(c.annotator)] if c.annotator is not None else []
-        table.add_row(*first, Text(c.true), Text(c.given), f"{100 * c.rate:.1f} %", f"{c.labels:,.0f}")
+        first = [_name(c.annotator)] if c.annotator is not None else []
+        table.add_row(*first, _name(c.true), _name(c.given), f"{100 * c.rate:.1f} %", f"{c.labels:,.0f}")
     return table
 
 
 def _few(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return ", ".join(map(printable, names[:8])) + (", ..." if len(names) > 8 else "")
 
 
 def _spread(values: tuple[int, float, int]) -> str:

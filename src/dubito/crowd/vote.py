@@ -66,7 +66,7 @@ def majority_vote(
         _first_best(counts[part], codes[part]) + part.start for part in pieces(len(counts), PIECE // 8)
     ]
     rows = torch.cat(several) if several else codes[:0]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed % 2**63)
     draws = torch.rand(crowd.num_items, generator=generator, dtype=torch.float32).to(counts.device)[rows]
     among = counts[rows] == counts[rows].amax(1, keepdim=True)
     wanted = (
