@@ -190,7 +190,7 @@ TENSORS: list[Callable[[], torch.Tensor]] = [
     lambda: torch.ones(CLASSES, CLASSES) / CLASSES,
     lambda: torch.zeros(CLASSES, CLASSES),
 ]
-INTEGERS = [0, -1, 1, 2, 7, 10**12, -(2**63), -(10**6)]
+INTEGERS = [0, -1, 1, 2, 7, 10**12, -(2**63), -(10**6), 2**64 + 1]
 FLOATS = [0.0, -0.0, 1.0, -1.0, 1e-320, 1e300, float("nan"), float("inf"), -float("inf"), 2.5, 1000]
 TEXTS = [
     "",

@@ -1,7 +1,7 @@
 """Every public function under hostile arguments: an answer, or one of the documented exceptions.
 
 Documented (docs/reliability.md): DubitoError for a value that makes no sense; MemoryError, or torch's word for it,
-for what does not fit into memory; whatever Python or torch says of a value whose type the signature does not name.
+for what does not fit into memory, or OverflowError into 64 bits; whatever Python or torch says of a value whose type the signature does not name.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ NO_ROOM = (
     "Unable to allocate",
     "Storage size calculation overflowed",
     "numel: integer multiplication overflow",
+    "int too big to convert",
+    "Overflow when unpacking long",
 )
 
 
