@@ -99,3 +99,17 @@ def test_agreement_counts_every_judged_cell_once_and_names_wide_spread(tool):
     assert "3, of which 2 agree (67 %), 1 of them only because our spread is wide" in text
     assert "englesson2023 2 of 3; lukasik2020 0 of 0" in text
     assert list(tool("results_verdicts").agreement({})) == ["No cell is judged yet: that takes three seeds."]
+
+
+def test_cells_of_an_earlier_reading_are_named_beside_the_count(tool):
+    """Another reading of the silent points, taken up after a failure, does not make the failure vanish."""
+    configs = [c for c in item("collier2020.table6").make("paper", "cifar10", None) if c.seed < 3]
+    plain = [c for c in configs if c.method == "ce"]
+    old = [dataclasses.replace(c, batch=77) for c in plain]
+    made = [Result(c, {"test_accuracy": 0.796}) for c in plain] + [
+        Result(c, {"test_accuracy": 0.6}) for c in old
+    ]
+    found = tool("results_cells").sections("collier2020", made)
+    (text,) = tool("results_verdicts").agreement({"collier2020": found})
+    assert "beside them): 1, of which 1 agree (100 %)" in text
+    assert "Not counted: 1 of earlier readings of what a paper leaves open, of which 0 agree." in text

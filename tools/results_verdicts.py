@@ -29,8 +29,18 @@ def agreement(found: Mapping[str, Sequence[Section]]) -> Iterator[str]:
     yield (
         f"Judged cells (three seeds or more, a printed number beside them): {judged}, of which {agree} agree "
         f"({100 * agree / judged:.0f} %), {wide} of them only because our spread is wide. By paper: "
-        f"{'; '.join(_one(paper, counts) for paper, counts in counted.items())}."
+        f"{'; '.join(_one(paper, counts) for paper, counts in counted.items())}.{_earlier(found)}"
     )
+
+
+def _earlier(found: Mapping[str, Sequence[Section]]) -> str:
+    """What is left out of the count, so that a new reading cannot make a failure vanish."""
+    counts = verdicts([s for p in JUDGED for s in found.get(p, ()) if s.earlier])
+    judged = sum(count for name, count in counts.items() if name != "not judged")
+    agree = counts["agrees"] + counts["agrees, wide spread"]
+    if not judged:
+        return ""
+    return f" Not counted: {judged} of earlier readings of what a paper leaves open, of which {agree} agree."
 
 
 def _one(paper: str, counts: Counter[str]) -> str:
