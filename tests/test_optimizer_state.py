@@ -140,3 +140,18 @@ def test_what_cannot_be_written_is_refused() -> None:
     sgd.state[net[0].weight]["odd"] = {1, 2}
     with pytest.raises(DubitoError, match=r"cannot hold at state\.0\.odd.*got set"):
         checkpoint.optimizer_tensors(sgd)
+
+
+def test_moments_lie_in_memory_as_their_parameters(tmp_path):
+    """Fused steps refuse moments laid out otherwise; a checkpoint holds them in plain order."""
+    weights = [torch.randn(4, 3, 2, 2).to(memory_format=layout) for layout in (torch.channels_last,) * 2]
+    one, two = (torch.optim.SGD([w.requires_grad_()], lr=0.1, momentum=0.9) for w in weights)
+    weights[0].square().sum().backward()
+    one.step()
+    tensors, meta = checkpoint.optimizer_tensors(one)
+    checkpoint.save(tmp_path, 1, {"optimizer": tensors}, {"optimizer": meta})
+    found = checkpoint.load_latest(tmp_path)
+    checkpoint.restore_optimizer(two, found.tensors["optimizer"], found.state["optimizer"])
+    moment = two.state[weights[1]]["momentum_buffer"]
+    assert moment.stride() == weights[1].stride()
+    assert torch.equal(moment, one.state[weights[0]]["momentum_buffer"])

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -52,10 +53,13 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], meta:
     except (ValueError, KeyError, IndexError) as error:
         raise DubitoError("the checkpoint does not fit this optimiser", got=str(error)) from error
     for index, saved in state.items():
-        loaded = optimizer.state[parameters[index]]
+        parameter, loaded = parameters[index], optimizer.state[parameters[index]]
         for key, value in saved.items():
             if isinstance(value, Tensor) and loaded[key].dtype != value.dtype:
                 loaded[key] = value.to(loaded[key].device)
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                # Fused steps want moments laid out in memory as their parameters are.
+                loaded[key] = torch.empty_like(parameter, dtype=loaded[key].dtype).copy_(loaded[key])
 
 
 def _name(optimizer: Optimizer) -> str:
