@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,3 +77,32 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audited]:
     _watching.append(made)
     yield made
     _watching.remove(made)
+
+
+MOST = 300 << 20
+
+
+def peak() -> int:
+    """The largest resident size of this process in bytes, since `forget_peak` where the system can forget."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def forget_peak() -> None:
+    """Let the largest resident size be the present one: a peak of an earlier test would hide one of this."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """The test takes no more than 300 MiB beyond what the process holds."""
+    forget_peak()
+    before = peak()
+    yield
+    assert peak() - before < MOST

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from audited import audited
+from audited import audited, bounded
 from scorecard_recorder import name_checks, pytest_configure, scorecard
 
-__all__ = ["audited", "pytest_configure", "scorecard", "shared_data"]
+__all__ = ["audited", "bounded", "pytest_configure", "scorecard", "shared_data"]
 
 # A slow machine is no counter-example. (Whoever loads a profile of their own has thought of it.)
 if settings.default is not None and settings.default.deadline is not None:

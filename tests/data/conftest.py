@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import resource
 from pathlib import Path
 
 import pytest
@@ -38,11 +37,3 @@ def own_cache(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(folder))
         patch.delenv("DUBITO_DATA", raising=False)
         yield folder
-
-
-@pytest.fixture
-def bounded():
-    """No test here may raise the peak of this process by more than 300 MiB."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    yield
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -233,13 +232,6 @@ def fuzz(read: Callable[[Path, random.Random], None], tmp_path: Path, rounds: in
             raise AssertionError(f"{read.__name__}, seed {seed}: {type(error).__name__}: {error}") from error
     assert not list(outside.iterdir())
     return rounds, refused
-
-
-@pytest.fixture
-def bounded() -> Iterator[None]:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    yield
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
 
 
 @pytest.mark.rel
