@@ -69,11 +69,16 @@ def test_a_lane_equals_the_plain_loop(name):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", ["ce", *CHOOSING])
 def test_a_captured_lane_equals_the_plain_loop(name):
-    """Steps replayed from a graph that was captured in the second epoch, where a ramp or a burn-in still runs."""
-    lane, run, _ = both(name, "cuda", half=False, compile=False)
+    """Steps replayed from a graph that was captured in the second epoch, where a ramp or a burn-in still runs.
+
+    In full precision: with less, losses that are nearly equal change places, and another example is chosen.
+    """
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        lane, run, _ = both(name, "cuda", half=False, compile=False)
     torch.cuda.synchronize()
-    for key, value in run.procedure.state_dict().items():
-        torch.testing.assert_close(lane.procedure.state_dict()[key], value, rtol=1e-2, atol=1e-3, msg=key)
+    ours = lane.procedure.state_dict()
+    apart = {k: float((ours[k] - v).abs().max()) for k, v in run.procedure.state_dict().items()}
+    assert max(apart.values()) < 1e-3, sorted(apart.items(), key=lambda item: -item[1])[:5]
 
 
 @pytest.mark.parametrize("name", ["ce", *CHOOSING])

@@ -87,10 +87,8 @@ class Lane:
         compile: bool = True,
     ) -> None:
         if not runs_as_lane(stages):
-            raise DubitoError(
-                "a lane runs plain training, co-teaching and MentorNet, without a penalty",
-                remedy="use train.fit",
-            )
+            what = "a lane runs plain training, co-teaching and MentorNet, without a penalty"
+            raise DubitoError(what, remedy="use train.fit")
         self.on_gpu = torch.device(device).type == "cuda"
         self.stream = torch.cuda.Stream() if self.on_gpu else None
         self.half = half and self.on_gpu
@@ -102,6 +100,8 @@ class Lane:
         # A tensor, so that lanes of other seeds share compiled kernels.
         self.key = torch.tensor(seed, device=device)
         self.networks = [self._network(m, compile) for m in self.procedure.children() if isinstance(m, Model)]
+        if self.stream is not None:  # what was begun here is finished before the first step
+            self.stream.wait_stream(torch.cuda.current_stream())
         self.epoch = 0
         self.memory: dict[str, Any] = {"notes": {}}  # JSON that travels with the checkpoint
 
@@ -130,13 +130,12 @@ class Lane:
         total, count = steps or -(-len(self.data) * epochs // batch_size), len(self.data)
         with self.context():
             plan = _Plan(-(-count // batch_size) + 1, batch_size, self.data.device)
-            opt = self._optimizer(optimizer)
+            opt, rule = self._optimizer(optimizer), rule_of(self.procedure, batch_size)
             rates = [float(group["lr"]) for group in opt.param_groups]  # a checkpoint holds those of its step
             self.epoch = 0 if folder is None else self._resume(folder, opt)
             done = self.epoch * count // batch_size
             if schedule is not None:
                 plan.set_rates(opt, rates, [schedule(i, total) for i in range(total)], done)
-        rule = rule_of(self.procedure, batch_size)
         step = captured(lambda: self._step(opt, plan, rule), self.stream)
         where = self.data.device
         batches = stream_batches(count, [self.seed], epochs, batch_size, where, start=self.epoch)
