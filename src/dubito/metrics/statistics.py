@@ -139,12 +139,12 @@ def bootstrap_interval(
         raise DubitoError("a level within 0 and 1 and some resamples are needed", got=(level, resamples))
     if not isinstance(generator, torch.Generator):
         raise DubitoError("a torch generator is needed", got=type(generator).__name__)
-    n, step, moved = len(x), max(1, _BLOCK // len(x)), []
+    n, step = len(x), max(1, _BLOCK // len(x))
+    draws = torch.empty(resamples, dtype=torch.float64).numpy()  # more than fit are refused before the first
     for start in range(0, resamples, step):
-        size = (min(step, resamples - start), n)
-        picks = torch.randint(n, size, generator=generator, device=generator.device).cpu().numpy()
-        moved.append(np.asarray(statistic(x[picks], axis=-1), dtype=np.float64).reshape(size[0]))
-    draws = np.concatenate(moved)
+        part = draws[start : start + step]
+        picks = torch.randint(n, (len(part), n), generator=generator, device=generator.device).cpu().numpy()
+        part[:] = np.asarray(statistic(x[picks], axis=-1), dtype=np.float64).reshape(len(part))
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return Interval(
         float(statistic(x, axis=-1)), float(low), float(high), float(draws.std(ddof=min(1, len(draws) - 1)))
