@@ -11,6 +11,7 @@ from ._quick import quick
 from .errors import DubitoError
 
 REPORT_EVERY = 100
+LARGE = 1 << 15  # entries of a gradient from which on a look at their sum is quicker than one at each
 
 
 class Watch:
@@ -32,6 +33,7 @@ class Watch:
         self._one_kind = len({p.dtype for p in self._parameters}) == 1
         fused = all(group.get("fused") for group in optimizer.param_groups)
         self.masked = device.type == "cuda" and fused
+        self._may_look = device.type == "cpu"
         self.first_bad = torch.tensor(-1, dtype=torch.int64, device=device)
         self.recent: list[tuple[int, Tensor]] = []
         # In single precision whatever torch's default is: the check of gradients takes no other.
@@ -66,6 +68,9 @@ class Watch:
             norm = torch.nn.utils.get_total_norm(gradients)
             torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
             return (~norm.isfinite()).float()
+        if self._may_look:
+            # An entry that is not finite makes the sum so; a sum may also overflow, then the entries tell.
+            gradients = [g for g in gradients if g.numel() < LARGE or not math.isfinite(g.sum())]
         for same in [gradients] if self._one_kind and gradients else _by_kind(gradients):
             # One pass over all gradients: it looks for what is not finite, and multiplies by one.
             torch._amp_foreach_non_finite_check_and_unscale_(same, self._found, self._one)

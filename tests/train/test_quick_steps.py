@@ -1,13 +1,16 @@
-"""The quick step of fused Adam against the optimiser itself."""
+"""The quick step of fused Adam and the quick backward against torch's own; the watch over gradients."""
 
 import copy
+import math
 
 import pytest
 import torch
 
 from dubito import optim
+from dubito._nonfinite import LARGE, Watch
 from dubito._optimizer_state import optimizer_tensors, restore_optimizer
 from dubito._quick import QuickAdam, backward, quick
+from dubito.errors import DubitoError
 
 
 def pair():
@@ -106,3 +109,21 @@ def test_backward_refuses_what_torch_refuses():
     backward(total)
     with pytest.raises(RuntimeError, match="second time"):
         backward(total)
+
+
+@pytest.mark.parametrize("size", [7, LARGE + 5])
+@pytest.mark.parametrize("bad", [[math.nan], [math.inf], [-math.inf], [math.inf, -math.inf], [3e38, 3e38]])
+def test_gradients_are_watched_one_by_one_or_by_their_sum(size, bad):
+    """Large ones by their sum, which shows what is not finite; a sum that overflows is no fault of theirs."""
+    weight = torch.nn.Parameter(torch.zeros(size))
+    watch = Watch(optim.sgd([("weight", weight)], lr=1.0, momentum=0.0, nesterov=False), weight.device)
+    weight.grad = torch.ones(size)
+    weight.grad[-len(bad) - 1 : -1] = torch.tensor(bad)
+    total, rows = torch.tensor(1.0), torch.arange(3)
+    if all(map(math.isfinite, bad)):
+        watch.step(total, 4, rows)
+        assert torch.equal(weight, -weight.grad)
+    else:
+        with pytest.raises(DubitoError, match="step 4, rows 0, 1, 2"):
+            watch.step(total, 4, rows)
+        assert not weight.any()
