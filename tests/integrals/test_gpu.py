@@ -8,6 +8,7 @@ import torch
 
 from dubito.integrals import expected_log_softmax, expected_softmax_nll
 from dubito.integrals.quadrature import solve
+from dubito.integrals.two_classes import two_log_likelihood
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -41,6 +42,35 @@ def test_quadrature_against_float64(kind, tau, classes):
     # A sum over classes that may cancel, in units of the narrowest width.
     narrow = float(torch.hypot(inputs[1], 1.28 * inputs[2]).clamp(min=1e-6).min())
     assert relative(grads[2], truth.d_temperature, floor=1e-3 + 1e-5 / narrow) < 2e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_two_classes_are_exact(dtype):
+    """Scales from 0 to 50, temperatures from 0 to 100: value and gradients to rounding, one by one."""
+    g = torch.Generator().manual_seed(0)
+    mean = torch.randn(600, 2, generator=g) * torch.tensor([0.1, 1.0, 10.0])[torch.arange(600) % 3, None]
+    scale = torch.tensor([0.0, 1e-3, 0.02, 0.3, 1.0, 8.0, 50.0])[torch.randint(7, (600, 2), generator=g)]
+    tau = torch.tensor([0.01, 0.05, 0.3, 1.0, 5.0, 100.0])[torch.randint(6, (600, 1), generator=g)]
+    target = torch.randint(2, (600,), generator=g)
+    inputs = [mean.to(dtype), scale.to(dtype), tau]
+    truth = two_log_likelihood(*(x.double() for x in inputs), target)
+    given = [x.cuda().requires_grad_() for x in inputs]
+    said = []
+    options = {"reduction": "none", "report": said.append}
+    losses = expected_softmax_nll(*given[:2], target.cuda(), temperature=given[2], **options)
+    torch.testing.assert_close(-losses.detach().cpu().double(), truth.log_p, rtol=2e-7, atol=1e-30)
+    assert bool(((losses.detach().cpu() + truth.log_p).abs() <= said[0].error.cpu()).all())
+    grads = torch.autograd.grad(-losses.sum(), given)
+    for got, right in zip(grads, (truth.d_mean, truth.d_scale, truth.d_temperature)):
+        rounding = 2e-7 if got.dtype == torch.float32 else 5e-3
+        torch.testing.assert_close(got.cpu().double(), right, rtol=rounding, atol=1e-13)
+    for tau in (0.05, 5.0):
+        one = expected_softmax_nll(*given[:2], target.cuda(), temperature=tau)
+        same = torch.full((600, 1), tau, device="cuda")
+        wanted = expected_softmax_nll(*given[:2], target.cuda(), temperature=same, reduction="none").mean()
+        torch.testing.assert_close(one, wanted)
+        for a, b in zip(*(torch.autograd.grad(loss, given[:2]) for loss in (one, wanted))):
+            torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize("classes", [2, 10, 21, 40, 100, 1000, 5000])

@@ -60,6 +60,39 @@ for kind, tau, classes, most, least in (
         assert float(off[good].max()) < 1e-4, kind
 """
 
+PAIR = """
+import torch
+from dubito.integrals import triton_quadrature
+from dubito.integrals.two_classes import two_log_likelihood
+
+g = torch.Generator().manual_seed(0)
+mean = torch.randn(130, 2, generator=g) * torch.tensor([0.1, 1.0, 10.0])[torch.arange(130) % 3, None]
+scale = torch.tensor([0.0, 1e-3, 0.02, 0.3, 1.0, 8.0, 50.0])[torch.randint(7, (130, 2), generator=g)]
+tau = torch.tensor([0.0, 0.01, 0.05, 0.3, 1.0, 5.0, 100.0])[torch.randint(7, (130, 1), generator=g)]
+scale[:3], tau[:3], mean[0, 0] = 0.0, 0.0, mean[0, 1]  # a tie, and points
+target = torch.randint(2, (130,), generator=g)
+target[7] = -1
+kept = target >= 0
+for dtype in (torch.float32, torch.bfloat16):
+    inputs = mean.to(dtype), scale.to(dtype), tau
+    log_p, error, *gradients = triton_quadrature.nll(*inputs, target)
+    truth = two_log_likelihood(*(x.double() for x in inputs), target.clamp(min=0))
+    torch.testing.assert_close(log_p[kept].double(), truth.log_p[kept], rtol=1e-7, atol=1e-30)
+    assert bool(((log_p - truth.log_p).abs() <= error)[kept & log_p.isfinite()].all())
+    for got, right in zip(gradients, (truth.d_mean, truth.d_scale, truth.d_temperature)):
+        rounding = 1e-7 if got.dtype == torch.float32 else 8e-3
+        torch.testing.assert_close(got[kept].double(), right[kept], rtol=rounding, atol=1e-13)
+    assert all(float(x[7].abs().max()) == 0 for x in (log_p, error, *gradients))
+    one = torch.full((1, 1), 0.3)
+    some, _, d_mean, _, _ = triton_quadrature.nll(*inputs[:2], one, target, heat=False)
+    truth = two_log_likelihood(*(x.double() for x in inputs[:2]), one.double().expand(130, 1), target.clamp(min=0))
+    torch.testing.assert_close(some[kept].double(), truth.log_p[kept], rtol=1e-7, atol=1e-30)
+"""
+
+
+def test_two_classes():
+    run(PAIR)
+
 
 def test_against_float64():
     run(PROGRAM)

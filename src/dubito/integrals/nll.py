@@ -142,8 +142,7 @@ def expected_softmax_nll(
     last = reduction == "mean" and report is None and dim in (-1, mean.dim() - 1)
     if ordinary and last and plain(mean, scale, target, temperature):
         bank = bank_of(mean, samples, fresh_seed(generator), noise) if method == "qmc" else None
-        # Two classes are exact without kernels.
-        if fits(mean.shape[-1]) if method == "qmc" else mean.shape[-1] != 2:
+        if method != "qmc" or fits(mean.shape[-1]):
             return mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
     exact = method in ("auto", "quadrature")
     if ordinary and last and exact and plain_mean.plain(mean, scale, target, temperature, ignore_index):

@@ -48,8 +48,8 @@ def default_tolerance(dtype: torch.dtype) -> float:
 def solve_any(
     mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
 ) -> tuple[Answer, Tensor | None]:
-    """As `solve`, but two classes exactly."""
-    if mean.shape[-1] == 2:
+    """As `solve`, but two classes exactly; on a GPU the kernels do so too."""
+    if mean.shape[-1] == 2 and not fused.ready(mean, scale, temperature):
         return two_log_likelihood(mean, scale, temperature, target), None
     return solve(mean, scale, temperature, target, tol)
 
@@ -115,7 +115,8 @@ def finish_hard(
     missed = fused.missed(found[0], found[1], tol)
     m, s, tau, y = _pick(missed, mean, scale, temperature, target)
     rest, _ = solve(m.double(), s.double(), tau.double(), y, tol)
-    for old, new in zip(found, (*rest[:2], *rest[3:])):
+    rounding = rest.log_p.clamp(min=-1e30).abs() * (torch.finfo(found[0].dtype).eps / 2)
+    for old, new in zip(found, (rest.log_p, rest.error + rounding, *rest[3:])):
         old[missed] = new.to(old.dtype)
 
 

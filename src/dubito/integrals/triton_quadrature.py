@@ -8,7 +8,8 @@ What depends on a class alone is found for 32 classes at once, one per lane, and
 the other is looked up at all nodes, twice: for the weights of the nodes, and for the gradients. So sums over all
 classes stay inside a lane, and memory is O(rows x classes). Rows that miss are done again with 64 and 512 nodes by
 further launches, in which the others are passed over; what misses again (scales of very different size) is left to
-the thorough rule. Up to 32 classes `triton_kept` does all of this in one launch. Imported only where Triton is.
+the thorough rule. Up to 32 classes `triton_kept` does all of this in one launch; two are exact (`triton_two`).
+Imported only where Triton is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from . import table as _table
+from . import triton_two
 from .triton_kept import CHANGE, COARSE, DEEP, EDGE, NOTHING, REACH, ROUNDING, SHARE, kept_kernel
 from .triton_launch import Launcher
 from .triton_range import TURNS, WIDE, support
@@ -253,6 +255,8 @@ def nll(
     label `ignore` get zeros; without `heat` the temperature's gradient is left out.
     """
     rows, classes = mean.shape
+    if shapes is None and classes == 2:
+        return triton_two.nll(mean, scale, temperature, target, ignore, heat)
     log_p, error = (torch.empty(rows, dtype=torch.float32, device=mean.device) for _ in range(2))
     d_tau = torch.empty(rows, 1, dtype=torch.float32, device=mean.device) if heat else error
     d_mean, d_scale = torch.empty_like(mean), torch.empty_like(scale)

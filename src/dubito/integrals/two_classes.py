@@ -32,13 +32,13 @@ from .border import Latent
 from .likelihood import Answer
 
 _ROOT_HALF, _ROOT_2PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
-_TERMS = 20
-_STEP, _NODES = 0.5, 37  # of e, from -8.5 to 9.5: the mode is between 0 and s / tau <= 1
-_SHARPEST = 1e7  # of s / tau: beyond, nothing changes
-_FAR = 12.0  # where 1 - z R(z) is taken from its expansion
-_ERROR = 1e-12  # of log S, beside its rounding
+TERMS = 20
+FIRST, STEP, NODES = -8.5, 0.5, 37  # of e, up to 9.5: the mode is between 0 and s / tau <= 1
+SHARPEST = 1e7  # of s / tau: beyond, nothing changes
+FAR = 12.0  # where 1 - z R(z) is taken from its expansion
+ERROR = 1e-12  # of log S, beside its rounding
 _ROWS, _MOST_ROWS = 1 << 12, 1 << 15  # at a time, on a CPU and elsewhere
-POINTS = 2 * _TERMS + 1
+POINTS = 2 * TERMS + 1
 TWO = "two classes: the difference of two Gaussians is one, and exact"
 
 
@@ -55,15 +55,15 @@ class Pair(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _weights() -> list[float]:
+def weights() -> list[float]:
     """Weights, with their signs, that sum an alternating series of moments from its first terms."""
-    top = (3 + math.sqrt(8.0)) ** _TERMS
+    top = (3 + math.sqrt(8.0)) ** TERMS
     whole = (top + 1 / top) / 2
     b, c, found = -1.0, -whole, []
-    for k in range(_TERMS):
+    for k in range(TERMS):
         c = b - c
         found.append(c / whole)
-        b *= (k + _TERMS) * (k - _TERMS) / ((k + 0.5) * (k + 1))
+        b *= (k + TERMS) * (k - TERMS) / ((k + 0.5) * (k + 1))
     return found
 
 
@@ -77,7 +77,7 @@ def smaller(gap: Tensor, scale: Tensor, temperature: Tensor) -> Pair:
     tau = torch.where(wide | step, 1.0, temperature)
     narrow = _over_normal(torch.where(wide, 0.0, gap), torch.where(wide, 0.0, scale), tau)
     s = torch.where(wide, scale, 1.0)
-    heat = torch.where(wide, temperature, 1.0).maximum(s / _SHARPEST)
+    heat = torch.where(wide, temperature, 1.0).maximum(s / SHARPEST)
     series = _by_series(torch.where(wide, gap, 0.0) / s, s / heat, s, temperature)
     found = [torch.where(wide, a, b) for a, b in zip(series, narrow)]
     found[0] = torch.where(step, torch.where(gap == 0, -math.log(2.0), -math.inf), found[0])
@@ -86,21 +86,21 @@ def smaller(gap: Tensor, scale: Tensor, temperature: Tensor) -> Pair:
 
 def _over_normal(gap: Tensor, scale: Tensor, tau: Tensor) -> Pair:
     """s <= tau: by equal steps of e."""
-    e = torch.arange(_NODES, dtype=gap.dtype, device=gap.device) * _STEP - 8.5
+    e = torch.arange(NODES, dtype=gap.dtype, device=gap.device) * STEP + FIRST
     u = (gap.unsqueeze(-1) - scale.unsqueeze(-1) * e) / tau.unsqueeze(-1)
     terms = F.logsigmoid(-u) - e * e / 2
     log_sum = torch.logsumexp(terms, -1)
     slope = (terms - log_sum.unsqueeze(-1)).exp() * torch.sigmoid(u)
     bend = (slope * torch.tanh(u / 2)).sum(-1) / tau
     return Pair(
-        log_sum + math.log(_STEP / _ROOT_2PI), slope.sum(-1) / tau, bend / tau, (slope * u).sum(-1) / tau
+        log_sum + math.log(STEP / _ROOT_2PI), slope.sum(-1) / tau, bend / tau, (slope * u).sum(-1) / tau
     )
 
 
 def _by_series(c: Tensor, r: Tensor, scale: Tensor, temperature: Tensor) -> Pair:
     """s > tau: sums over n of Mills' ratios at n r + c and n r - c, both divided by exp(max(c - r, 0)^2 / 2)."""
-    n = torch.arange(1, _TERMS + 1, dtype=c.dtype, device=c.device)
-    weight = torch.tensor(_weights(), dtype=c.dtype, device=c.device)
+    n = torch.arange(1, TERMS + 1, dtype=c.dtype, device=c.device)
+    weight = torch.tensor(weights(), dtype=c.dtype, device=c.device)
     above = (c - r).clamp(min=0)
     fade = (-0.5 * above * above).exp().unsqueeze(-1)
     c_, r_ = c.unsqueeze(-1), r.unsqueeze(-1)
@@ -126,12 +126,12 @@ def _by_series(c: Tensor, r: Tensor, scale: Tensor, temperature: Tensor) -> Pair
 def _mills(z: Tensor) -> tuple[Tensor, Tensor]:
     """R(z) and 1 - z R(z) for z >= 0."""
     ratio = torch.special.erfcx(z * _ROOT_HALF) * (_ROOT_2PI / 2)
-    far = z.clamp(min=_FAR)
+    far = z.clamp(min=FAR)
     y = 1 / (far * far)
     tail = torch.ones_like(y)
     for k in range(27, 2, -2):
         tail = 1 - k * y * tail
-    return ratio, torch.where(z > _FAR, y * tail, 1 - z * ratio)
+    return ratio, torch.where(z > FAR, y * tail, 1 - z * ratio)
 
 
 def _both(mean: Tensor, scale: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -162,7 +162,7 @@ def _in_parts(mean: Tensor, scale: Tensor, temperature: Tensor) -> list[Tensor]:
 
 def _error(log_p: Tensor, dtype: torch.dtype) -> Tensor:
     """Of log p in this dtype."""
-    return log_p.clamp(min=-1e30).abs() * max(_ERROR, torch.finfo(dtype).eps / 2) + _ERROR
+    return log_p.clamp(min=-1e30).abs() * max(ERROR, torch.finfo(dtype).eps / 2) + ERROR
 
 
 def two_log_likelihood(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> Answer:
