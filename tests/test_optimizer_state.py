@@ -155,3 +155,14 @@ def test_moments_lie_in_memory_as_their_parameters(tmp_path):
     moment = two.state[weights[1]]["momentum_buffer"]
     assert moment.stride() == weights[1].stride()
     assert torch.equal(moment, one.state[weights[0]]["momentum_buffer"])
+
+
+def test_a_counter_is_not_taken_for_a_moment() -> None:
+    """A counter has the shape of a scalar parameter, and may lie on another device than it."""
+    scalar = torch.nn.Parameter(torch.ones((), device="meta"))
+    adam = optim.Adam([scalar])
+    kept = {"step": torch.tensor(3.0), "exp_avg": torch.zeros(()), "exp_avg_sq": torch.zeros(())}
+    _, meta = checkpoint.optimizer_tensors(adam)
+    meta["state"] = {"dict": [["0", {"dict": [[k, {"tensor": k}] for k in kept]}]]}
+    checkpoint.restore_optimizer(adam, kept, meta)
+    assert adam.state[scalar]["step"].device.type == "cpu" and float(adam.state[scalar]["step"]) == 3.0

@@ -59,7 +59,8 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], meta:
                 loaded[key] = value.to(loaded[key].device)
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 # Fused steps want moments laid out in memory as their parameters are.
-                loaded[key] = torch.empty_like(parameter, dtype=loaded[key].dtype).copy_(loaded[key])
+                found = loaded[key]
+                loaded[key] = torch.empty_like(parameter, dtype=found.dtype, device=found.device).copy_(found)
 
 
 def _name(optimizer: Optimizer) -> str:
