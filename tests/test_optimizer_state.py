@@ -165,4 +165,5 @@ def test_a_counter_is_not_taken_for_a_moment() -> None:
     _, meta = checkpoint.optimizer_tensors(adam)
     meta["state"] = {"dict": [["0", {"dict": [[k, {"tensor": k}] for k in kept]}]]}
     checkpoint.restore_optimizer(adam, kept, meta)
-    assert adam.state[scalar]["step"].device.type == "cpu" and float(adam.state[scalar]["step"]) == 3.0
+    assert adam.state[scalar]["step"].device.type == "cpu"
+    assert float(adam.state[scalar]["step"]) == 3.0
