@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dubito import verify
-from dubito.verify import Check, Outcome
+from dubito import DubitoError, verify
+from dubito.verify import Check, Outcome, inputs
 
 
 @pytest.mark.rel
@@ -43,6 +43,25 @@ def test_the_damage_check_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(_sealed, "_check_digest", lambda *_: None)
     assert not verify.files.damage(tmp_path).passed
+
+
+def test_the_checks_of_input_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(path: Path) -> None:
+        (path.parents[1] / "ran").touch()
+        raise DubitoError("too late")
+
+    def silent(*_: object) -> None:
+        return None
+
+    def loud(*_: object) -> None:
+        raise TypeError("from inside")
+
+    (tmp_path / "a").mkdir()
+    monkeypatch.setattr(inputs, "read_npy", careless)
+    assert "something" in inputs.hostile(tmp_path / "a").figure
+    for wrong in (silent, loud):
+        monkeypatch.setattr(inputs, "LabelledData", wrong)
+        assert not inputs.refused(tmp_path).passed
 
 
 def test_nothing_is_imported_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,10 @@ own cases, so that a figure cannot be met by testing less.
 
 from __future__ import annotations
 
-from . import files, numbers, processes
+from . import files, inputs, numbers, processes
 from ._card import Check, Outcome, Verdict, run
 from .scorecard import recorded_lines
 
 __all__ = ["CHECKS", "Check", "Outcome", "Verdict", "recorded_lines", "run"]
 
-CHECKS: tuple[Check, ...] = (*numbers.CHECKS, *files.CHECKS, *processes.CHECKS)
+CHECKS: tuple[Check, ...] = (*numbers.CHECKS, *inputs.CHECKS, *files.CHECKS, *processes.CHECKS)
