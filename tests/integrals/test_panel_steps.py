@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dubito.integrals import all_classes as module
+from dubito.integrals import panels as pieces
 from dubito.integrals.gumbel_normal import ROOT_C, log_minus_log_cdf
 from dubito.integrals.rows import make_rows
 
@@ -34,10 +35,10 @@ def test_values_at_the_nodes_of_panels():
     """x, log r, dM/dv over dM/dx, G and the weights of Gauss and Legendre, class by class."""
     mean, scale, tau = made()
     rows = make_rows(mean, scale, tau, torch.zeros(2, dtype=torch.int64))
-    panels = module.Panels(
+    panels = pieces.Panels(
         torch.tensor([1, 0]), torch.tensor([-0.5, 0.2], dtype=F64), torch.tensor([0.7, 1.1], dtype=F64)
     )
-    found = module._evaluate(rows, panels)
+    found = pieces.evaluate(rows, panels)
     nodes, weights = np.polynomial.legendre.leggauss(8)
     h = 1e-4
     for p, b in enumerate((1, 0)):
@@ -66,7 +67,7 @@ def test_edges_of_panels(tau):
     mean, scale, temperature = made(tau, rows=3)
     mean[1] *= 20
     scale[2] = torch.tensor([0.02, 5.0, 0.5], dtype=F64)
-    edges = module._edges(make_rows(mean, scale, temperature, torch.zeros(3, dtype=torch.int64)))
+    edges = pieces._edges(make_rows(mean, scale, temperature, torch.zeros(3, dtype=torch.int64)))
     assert edges.shape == (3, 12)
     width = (scale**2 + (ROOT_C * tau) ** 2).sqrt()
     alpha = torch.atan2(torch.full_like(scale, ROOT_C * tau), scale)
@@ -79,21 +80,21 @@ def test_edges_of_panels(tau):
 @pytest.mark.parametrize(("depth", "tol"), [(1, 1e-3), (3, 1e-30), (3, 1e-5), (24, 1e-4)])
 def test_panels_are_halved_where_they_miss(depth, tol, monkeypatch):
     """Each panel by itself, as often as allowed; the error is twice the sum of what is left."""
-    monkeypatch.setattr(module, "_DEPTH", depth)
+    monkeypatch.setattr(pieces, "_DEPTH", depth)
     mean, scale, tau = made(0.05, seed=3)
     scale[0, 1] = 1e-3
     rows = make_rows(mean, scale, tau, torch.zeros(2, dtype=torch.int64))
-    found, error = module.refine(rows, tol)
-    edges = module._edges(rows)
+    found, error = pieces.refine(rows, tol)
+    edges = pieces._edges(rows)
     limit = max(tol, 1e-10) / (4 * (edges.shape[1] - 1))
     for b in range(2):
         wanted, left = [], 0.0
         todo = [(float(a), float(c - a), 1) for a, c in zip(edges[b], edges[b, 1:])]
         while todo:
             begin, length, level = todo.pop()
-            one = module.Panels(torch.tensor([b]), edges.new_tensor([begin]), edges.new_tensor([length]))
-            miss = float(module._misses(rows, one))
-            if miss > limit and level < depth:
+            one = pieces.Panels(torch.tensor([b]), edges.new_tensor([begin]), edges.new_tensor([length]))
+            miss = float(pieces._misses(rows, one))
+            if (miss > limit or bool(pieces.hiding(rows, one))) and level < depth:
                 todo += [(begin, length / 2, level + 1), (begin + length / 2, length / 2, level + 1)]
             else:
                 wanted.append((begin, length))
@@ -107,11 +108,11 @@ def test_panels_are_halved_where_they_miss(depth, tol, monkeypatch):
 def test_panels_of_no_length_do_no_harm(monkeypatch):
     """Edges that coincide."""
     rows = make_rows(*made(), torch.zeros(2, dtype=torch.int64))
-    edges = module._edges(rows)
+    edges = pieces._edges(rows)
     twice = torch.cat([edges[:, :4], edges[:, 3:]], 1)
-    wanted = module.refine(rows, 1e-6)[1]
-    monkeypatch.setattr(module, "_edges", lambda _: twice)
-    panels, error = module.refine(rows, 1e-6)
+    wanted = pieces.refine(rows, 1e-6)[1]
+    monkeypatch.setattr(pieces, "_edges", lambda _: twice)
+    panels, error = pieces.refine(rows, 1e-6)
     assert bool((panels.length > 0).all())
     assert float(error.max()) <= 1e-6
     assert float(wanted.max()) <= 1e-6
@@ -120,7 +121,7 @@ def test_panels_of_no_length_do_no_harm(monkeypatch):
 def test_parts_do_not_matter(monkeypatch):
     """As many panels at a time as fit, there and back."""
     inputs = [x.requires_grad_() for x in made(rows=3)]
-    panels = module.Panels(torch.arange(7), torch.zeros(7), torch.ones(7))
+    panels = pieces.Panels(torch.arange(7), torch.zeros(7), torch.ones(7))
     given = make_rows(*(x.detach()[:2] for x in inputs), torch.zeros(2, dtype=torch.int64))
 
     def run():
@@ -130,8 +131,8 @@ def test_parts_do_not_matter(monkeypatch):
 
     whole = run()
     for elements, sizes in ((3 * 8 * 2, [2, 2, 2, 1]), (3 * 8 * 7 - 1, [6, 1]), (1, [1] * 7)):
-        monkeypatch.setattr(module, "_ELEMENTS", elements)
-        assert [len(part.row) for part in module._parts(panels, given)] == sizes
+        monkeypatch.setattr(pieces, "_ELEMENTS", elements)
+        assert [len(part.row) for part in pieces.parts(panels, given)] == sizes
         if elements > 1:
             for a, b in zip(whole, run()):
                 close(b, a, 1e-9, 1e-12)

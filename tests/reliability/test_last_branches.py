@@ -15,7 +15,7 @@ from dubito._tensors import check_distribution, checks_values
 from dubito.crowd import CrowdLabels, aggregate, ask, ask_next, vote
 from dubito.crowd._em import Shared, Sums
 from dubito.errors import DubitoError
-from dubito.integrals import all_classes, expected, rapid, search
+from dubito.integrals import expected, panels, rapid, search
 from dubito.integrals.border import as_latent
 from dubito.integrals.rows import Rows, make_rows
 from dubito.segmentation.scores import SegmentationScores
@@ -228,9 +228,9 @@ def test_searches_end_at_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_panels_stop_halving_at_their_depth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_classes, "_DEPTH", 3)
-    panels, error = all_classes.refine(rows(), 1e-300)
+    monkeypatch.setattr(panels, "_DEPTH", 3)
+    found, error = panels.refine(rows(), 1e-300)
     assert bool((error > 1e-300).all()), "what is left is told"
-    assert len(panels.row) > 0
+    assert len(found.row) > 0
     lost = rows()._replace(mean=torch.full((5, 4), math.nan, dtype=torch.float64))
-    assert bool(all_classes._edges(lost).isnan().all()), "the search ends though nothing is found"
+    assert bool(panels._edges(lost).isnan().all()), "the search ends though nothing is found"

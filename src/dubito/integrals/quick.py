@@ -3,7 +3,8 @@
 With G = sum_k log F_k and r_k = d log F_k / dt, the probabilities are p_c = integral of exp(G) r_c dt. Between the
 place where G is -75 and the one where it is -1e-8 every integrand is smooth on the scale of its class's width, so
 that 64 equal steps converge exponentially unless widths differ much within the row. Two figures tell: how far the
-sum of the probabilities is from 1, and what every other node alone gives. Rows that miss are left to `all_classes`.
+sum of the probabilities is from 1, and what every other node alone gives; a class that could hide between two nodes
+is one for more of them. Rows that miss are left to `all_classes`.
 On a GPU a kernel does likewise, with nodes along a parabola (`triton_all`).
 """
 
@@ -25,6 +26,7 @@ LEFT, RIGHT = math.log(75.0), -18.0  # log(-G) at the two ends
 _ELEMENTS = 1 << 18
 _NOTHING = -1e30
 _RELATIVE = 1e-8  # classes above this are judged by their relative change
+_NARROW, _DEEP = 0.5, -18.0  # of a step; G below which no class counts
 
 
 class _Values(NamedTuple):
@@ -85,7 +87,16 @@ def _forward(
     p, half = log_p.exp(), (2 * terms[..., ::2].exp()).sum(-1)
     moved = torch.where(p > _RELATIVE, (half / p - 1).abs(), 0.0).amax(-1)
     error = (p.sum(-1) - 1).abs() + moved**1.5
-    return log_p, torch.where(error.isfinite(), error, math.inf), low, step
+    known = error.isfinite() & ~_hiding(rows, v.total - step.log()[:, None], low, step)
+    return log_p, torch.where(known, error, math.inf), low, step
+
+
+def _hiding(rows: Rows, total: Tensor, low: Tensor, step: Tensor) -> Tensor:
+    """Rows (B,) with a class that can win and is narrower than half a step: no sum would tell of it."""
+    deep = low + step * ((total < _DEEP).sum(-1) - 1)
+    high = low + step * (total.shape[-1] - 1)
+    inside = (rows.mean + 7 * rows.width > deep[:, None]) & (rows.mean - 3 * rows.width < high[:, None])
+    return (inside & (rows.width < _NARROW * step[:, None])).any(-1)
 
 
 def _stretch(rows: Rows, nodes: int) -> tuple[Tensor, Tensor]:
