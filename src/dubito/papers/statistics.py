@@ -26,7 +26,7 @@ class Summary:
     @property
     def mean(self) -> float:
         """Mean over seeds."""
-        return sum(self.values.values()) / len(self.values)
+        return math.fsum(self.values.values()) / len(self.values)
 
     @property
     def spread(self) -> float | None:
