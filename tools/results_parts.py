@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dubito.papers.claims import FAILS, Finding, _FromResults
-from dubito.papers.claims._parts import Above, At, Wider, Within
+from dubito.papers.claims._parts import Above, At, Starred, Wider, Within
 from dubito.papers.results import Result
 
 
@@ -29,6 +29,11 @@ def _words(part: Any, source: _FromResults) -> str:
         return f"{cells} are more than {part.tolerance:g} apart"
     if isinstance(part, Wider):
         return f"the gap of {_cell(part.a, source)} over {_cell(part.b, source)} is not the wider one"
+    if isinstance(part, Starred):
+        seeds = source.summary(part.cell)
+        count = 0 if seeds is None else len(seeds.values)
+        told = "do not differ significantly" if part.marked else "differ significantly"
+        return f"{_cell(part.cell, source)} and {_cell(part.reference, source)} {told} over {count} seeds"
     return type(part).__name__.lower() + " " + ", ".join(_cell(c, source) for c in _cells(part))
 
 
@@ -38,6 +43,6 @@ def _cells(part: Any) -> list[At]:
 
 def _cell(cell: At, source: _FromResults) -> str:
     summary = source.summary(cell)
-    mean = "" if summary is None else f" ({summary.mean:.2f})"
+    mean = "" if summary is None else f" ({summary.mean:.{2 if abs(summary.mean) >= 10 else 3}f})"
     fields = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for _, value in cell.fields)
     return f"{fields}{mean}"
