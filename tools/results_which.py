@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -153,7 +154,7 @@ def _unknown_rate(found: Sequence[Place]) -> Iterator[str]:
         yield from ("| method | mean | worst | where | places |", "|---|---:|---:|---|---:|")
         for name, short in _shortfalls(group):
             worst, where = max((v, w) for w, v in short.items())
-            mean = sum(short.values()) / len(short)
+            mean = math.fsum(short.values()) / len(short)
             yield f"| {method_words(name)} | {mean:.2f} | {worst:.2f} | {where} | {len(short)} of {len(group)} |"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ def choose(results: Iterable[Result]) -> dict[str, dict[str, Any]]:
     best = {}
     for place, points in scores.items():
         ranked = sorted(points.items(), key=lambda point: repr(point[0]))
-        params, _ = max(ranked, key=lambda point: sum(point[1]) / len(point[1]))
+        params, _ = max(ranked, key=lambda point: math.fsum(point[1]) / len(point[1]))
         best[place] = dict(params)
     return best
 
