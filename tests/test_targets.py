@@ -183,8 +183,10 @@ def test_corrected_labels_where_losses_are_equal_or_infinite():
         corrected(torch.tensor([1, 0]), log_p, torch.zeros(3))
     with pytest.raises(DubitoError, match="target does not match"):
         corrected(torch.tensor([1]), log_p)
-    with pytest.raises(DubitoError, match="must be a table"):
-        corrected(torch.tensor(1), log_p[0])
+    torch.testing.assert_close(corrected(torch.tensor([1]), log_p[:1]), torch.tensor([[0.0, 1.0]]))
+    for empty in (log_p[0], log_p[:0], log_p[:, :0]):
+        with pytest.raises(DubitoError, match="must be a table"):
+            corrected(torch.tensor([1, 0])[: len(empty)], empty)
 
 
 @pytest.mark.rel

@@ -12,6 +12,16 @@ from .errors import DubitoError
 Number = float | Tensor
 
 
+def word(seed: int) -> int:
+    """A seed of any size as one that torch takes.
+
+    Example:
+        >>> word(7), word(2**64 + 7)
+        (7, 7)
+    """
+    return seed % 2**63
+
+
 def check_interval(
     value: Number, name: str, low: float, high: float = math.inf, *, closed: str = "both"
 ) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ._files import make_folder
+from ._numbers import word
 from ._product.reading import Scale, scale_of
 from ._product.tasks import FitJob, Say, fit
 from ._product.training import Setting, train
@@ -57,7 +58,7 @@ def digits(seed: int = 0) -> tuple[LabelledData, LabelledData]:
     images = torch.tensor(pixels * 15, dtype=torch.uint8).view(-1, 1, 8, 8)
     data = LabelledData(images, truth, clean=truth, classes=tuple("0123456789"), name="digits")
     train_part, test = data.split(len(data) - TEST, TEST, seed=seed)
-    said = simulate(train_part.labels, matrices(), torch.Generator().manual_seed(seed % 2**63), PER_ITEM)
+    said = simulate(train_part.labels, matrices(), torch.Generator().manual_seed(word(seed)), PER_ITEM)
     crowd = replace(
         train_part,
         labels=torch.full_like(train_part.labels, -1),

@@ -52,6 +52,8 @@ def test_columns_ties_and_rows_without_a_positive_entry():
 def test_a_large_shift_loses_no_digits():
     w = torch.tensor([[0.5, 0.25, -1.0]])
     torch.testing.assert_close(project_rows(w + 1024.0), project_rows(w))
+    far = torch.tensor([[0.5, 0.25, -1e8]])
+    torch.testing.assert_close(project_rows(far), torch.tensor([[0.625, 0.375, 0.0]]))
 
 
 def test_what_is_refused():

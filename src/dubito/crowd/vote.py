@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from .._numbers import word
 from ..errors import DubitoError
 from .labels import CrowdLabels
 
@@ -66,7 +67,7 @@ def majority_vote(
         _first_best(counts[part], codes[part]) + part.start for part in pieces(len(counts), PIECE // 8)
     ]
     rows = torch.cat(several) if several else codes[:0]
-    generator = torch.Generator().manual_seed(seed % 2**63)
+    generator = torch.Generator().manual_seed(word(seed))
     draws = torch.rand(crowd.num_items, generator=generator, dtype=torch.float32).to(counts.device)[rows]
     among = counts[rows] == counts[rows].amax(1, keepdim=True)
     wanted = (

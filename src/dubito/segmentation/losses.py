@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .._batches import Batch
+from .._numbers import word
 from .._tensors import at_least_float32
 from ..heads import Latent
 from ..integrals import expected_softmax_nll
@@ -74,7 +75,7 @@ class Pixels(Plain):
         seed: int,
     ) -> Tensor:
         latent = model.latent_of(features, size)
-        source = torch.Generator(device=features.device).manual_seed(seed % 2**63)
+        source = torch.Generator(device=features.device).manual_seed(word(seed))
         if _one_class_suffices(model, latent, target, self.loss):
             losses = _likelihood(model, latent, torch.where(y >= 0, target, -100), source)
         else:
