@@ -8,7 +8,7 @@ import torch
 
 from dubito.crowd import CrowdLabels, aggregate, update
 from dubito.crowd.intervals import beta_interval, jeffreys
-from dubito.crowd.vote import PIECE, cells, majority_vote, vote_counts
+from dubito.crowd.vote import PIECE, cells, majority_vote, pieces, vote_counts
 from dubito.errors import DubitoError
 
 
@@ -77,6 +77,13 @@ def test_without_items_every_class_is_as_likely():
     for method in ("vote", "soft-vote"):
         assert aggregate(nothing, method).class_prior.tolist() == [0.25] * 4
     assert majority_vote(nothing)[0].shape == (0,)
+
+
+def test_pieces_of_half_a_million():
+    half = 524_288
+    assert list(pieces(half + 1)) == [slice(0, half), slice(half, half + 1)]
+    assert list(pieces(5, 2)) == [slice(0, 2), slice(2, 4), slice(4, 5)]
+    assert list(pieces(0)) == []
 
 
 def test_more_items_than_one_piece():
