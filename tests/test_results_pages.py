@@ -264,3 +264,17 @@ def test_the_summary_says_where_seeds_are_too_few(tool):
     assert "asymmetric, 1 place: first" in page({"englesson2023": three})
     one = [r for r in three if r.config.seed == 0]
     assert "asymmetric, 1 place (too few seeds to be sure): first" in page({"englesson2023": one})
+
+
+def test_a_last_epoch_beside_the_epochs_before_it(tool):
+    """At a constant rate the last epoch is one draw: cells that are near the paper without it are counted."""
+    course = [0.5] * 15 + [0.96, 0.97] * 5 + [0.9]
+    results = [dataclasses.replace(r, history={"test_accuracy": course, "every": 10}) for r in made(ln=90.0)]
+    page = tool("results_paper").paper_page
+    text = page("englesson2023", results, tool("results_cells").sections("englesson2023", results))
+    assert "in the mean of the last ten evaluations 1 of 1 lie within 2 points" in text
+    assert "89.90 (97.00 at 170; last ten evaluations 95.90 ± 2.13)" in text
+    short = [dataclasses.replace(r, history={"test_accuracy": course[7:]}) for r in results]
+    assert "last ten" not in page(
+        "englesson2023", short, tool("results_cells").sections("englesson2023", short)
+    )
