@@ -119,7 +119,23 @@ def _upper_terms(g: Tensor, t: Tensor, sigma: Tensor, tau: Tensor) -> Tensor:
 
 
 def _upper_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes g for the upper tail: its mode by bisection, then where its terms have dropped by 40 nats."""
+    """Nodes g for the upper tail, and the step."""
+    low, high = _upper_ends(t, sigma, tau)
+    return low[:, None] + _grid(t) * (high - low)[:, None], (high - low) / _NODES
+
+
+def _uneven_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes g for the upper tail that are close at 0, where the Gumbel density ends, and logarithms of weights.
+
+    Equal steps of asinh(g / 4): the tail may reach to hundreds.
+    """
+    low, high = (torch.asinh(end / 4) for end in _upper_ends(t, sigma, tau))
+    u = low[:, None] + _grid(t) * (high - low)[:, None]
+    return 4 * u.sinh(), (4 / _NODES * (high - low)[:, None] * u.cosh()).log()
+
+
+def _upper_ends(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the terms of the upper tail have dropped by 40 nats from their mode, which is found by bisection."""
     low, high = torch.zeros_like(t), torch.full_like(t, 1e6)
     for _ in range(50):
         g = (low + high) / 2
@@ -135,7 +151,7 @@ def _upper_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]
             inside = _upper_terms(g[:, None], t, sigma, tau)[:, 0] > aim
             inner, outer = torch.where(inside, g, inner), torch.where(inside, outer, g)
         ends.append(outer)
-    return ends[0][:, None] + _grid(t) * (ends[1] - ends[0])[:, None], (ends[1] - ends[0]) / _NODES
+    return ends[0], ends[1]
 
 
 def normal_hazard(z: Tensor) -> Tensor:
@@ -206,12 +222,12 @@ def far(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor, 
         >>> round(float(far(30 * one, one, 0 * one)[0]), 3)
         -454.321
     """
-    g, h = _upper_nodes(t, sigma, tau)
+    g, log_weight = _uneven_nodes(t, sigma, tau)
     z = (tau[:, None] * g - t[:, None]) / sigma.clamp(min=1e-300)[:, None]
-    log_terms = torch.special.log_ndtr(z) - g - (-g).exp()
+    log_terms = torch.special.log_ndtr(z) - g - (-g).exp() + log_weight
     log_tail = torch.logsumexp(log_terms, -1)
     weight = (log_terms - log_tail[:, None]).exp() * normal_hazard(z) / sigma[:, None]
-    over_g = (log_tail + h.log(), -weight.sum(-1), -(weight * z).sum(-1), (weight * g).sum(-1))
+    over_g = (log_tail, -weight.sum(-1), -(weight * z).sum(-1), (weight * g).sum(-1))
     # With sigma < tau only the mean of exp(-(t - sigma e)/tau) is left.
     safe = torch.where(tau > 0, tau, 1.0)
     a, s = t / safe, sigma / safe

@@ -107,15 +107,7 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, exact: bool) 
     """
     inverse = (1 / rows.width).unsqueeze(-1)
     x = nodes.offset.unsqueeze(1) * inverse + (mode - rows.mean).unsqueeze(-1) * inverse
-    m, m_x, m_v = lookup(rows.table, x, rows.cell.unsqueeze(-1), _full(rows.offset, x))
-    own = [rows.of_target(part) for part in (x, m, m_x, m_v)]
-    log_f = -m.exp()
-    parts = [log_f, log_f * m_x, log_f * m_v]
-    columns = (rows.of_target(part.unsqueeze(-1)) for part in (rows.cos, rows.sin, rows.turn))
-    log_slope, ratio, too_far = log_slope_and_ratio(*own, *columns)
-    if exact:
-        parts = _replace_deep(rows, x, m > DEEP, parts)
-        log_slope, ratio = _replace_far(rows, own[0], own[1] > DEEP, too_far, log_slope, ratio)
+    m, parts, log_slope, ratio, too_far = _factors(rows, x, exact)
     width = rows.of_target(rows.width.unsqueeze(-1))
     terms = parts[0].sum(1) + log_slope - width.log() + nodes.log_weight
     log_p = torch.logsumexp(terms, -1)
@@ -129,13 +121,35 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, exact: bool) 
     coarse[:, 1::2] = 0
     coarse = coarse.flatten(1)
     both = torch.stack([weight, coarse / coarse.sum(-1, keepdim=True)], -1)
-    d_mean, d_scale, d_tau = _gradient(rows, x, parts, both, own[0], ratio)
+    d_mean, d_scale, d_tau = _gradient(rows, x, parts, both, rows.of_target(x), ratio)
     floor = _NOTHING / rows.width.amax(-1)
     large, small = (torch.stack([d_mean[..., i], d_scale[..., i]]) for i in (0, 1))
     moved = (large - small).abs().amax(-1) < _CHANGE * large.abs().amax(-1) + floor
     of_tau = (d_tau[:, 0, 0] - d_tau[:, 0, 1]).abs() < _CHANGE * d_tau[:, 0, 0].abs() + floor
     settled = moved[0] & moved[1] & of_tau
     return Answer(log_p, error, settled, large[0], large[1], d_tau[..., 0])
+
+
+def height(rows: Rows, t: Tensor) -> Tensor:
+    """log of f_y(t) prod_{k != y} F_k(t) in full, but for what does not depend on t, at t (B, N)."""
+    x = (t.unsqueeze(1) - rows.mean.unsqueeze(-1)) / rows.width.unsqueeze(-1)
+    _, parts, log_slope, _, _ = _factors(rows, x, exact=True)
+    return parts[0].sum(1) + log_slope
+
+
+def _factors(rows: Rows, x: Tensor, exact: bool) -> tuple[Tensor, list[Tensor], Tensor, Tensor, Tensor]:
+    """At x (B, K, N): M; log F and its derivatives in x and v; of the target, the log of d log F / dx, the ratio of
+    the derivatives, and where neither is known from the table."""
+    m, m_x, m_v = lookup(rows.table, x, rows.cell.unsqueeze(-1), _full(rows.offset, x))
+    own = [rows.of_target(part) for part in (x, m, m_x, m_v)]
+    log_f = -m.exp()
+    parts = [log_f, log_f * m_x, log_f * m_v]
+    columns = (rows.of_target(part.unsqueeze(-1)) for part in (rows.cos, rows.sin, rows.turn))
+    log_slope, ratio, too_far = log_slope_and_ratio(*own, *columns)
+    if exact:
+        parts = _replace_deep(rows, x, m > DEEP, parts)
+        log_slope, ratio = _replace_far(rows, own[0], own[1] > DEEP, too_far, log_slope, ratio)
+    return m, parts, log_slope, ratio, too_far
 
 
 def _full(values: Tensor, x: Tensor) -> Tensor:

@@ -13,11 +13,11 @@ from torch.nn import functional as F
 
 from .._tensors import at_least_float32
 from . import fused
-from .likelihood import Answer, integrate, laplace_nodes, tanh_sinh_nodes
+from .likelihood import Answer, height, integrate, laplace_nodes, tanh_sinh_nodes
 from .rapid import rapid
 from .rows import make_rows
 from .scan import scan_support
-from .search import find_support
+from .search import SHOULDER, find_support, mend
 from .two_classes import two_log_likelihood
 
 _ELEMENTS = 1 << 18  # rows x classes x nodes worked on at a time: what fits into a cache
@@ -26,7 +26,7 @@ _MOST_ELEMENTS = (
 )  # on a GPU, which has no use for small parts; but no more than a few times the inputs
 _POINT = 1e-5  # a class without any spread gets this share of the narrowest width in its row
 _LEVELS = (32, 64, 128, 256)  # nodes per piece of the thorough rule
-_SHOULDER = 2.0
+_DROP = 38.0  # nats that the thorough rule goes down
 _LOOSEST = 1e-2  # no range is narrower than this tolerance needs
 _UNDERFLOW = 1e-30
 _TABLE = 3e-9  # relative error of the table, found by comparison with full precision
@@ -203,8 +203,9 @@ def _thorough(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, 
 
 def _thorough_part(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
     rows = make_rows(mean, scale, temperature, target)
-    support, shoulder = find_support(rows, 38.0, _SHOULDER)
+    support, shoulder = find_support(rows, _DROP, SHOULDER)
     assert shoulder is not None
+    support, shoulder = mend(rows, support, shoulder, _DROP, height)
     answer: Answer | None = None
     todo = torch.arange(len(mean), device=mean.device)
     for level in _LEVELS:

@@ -1,12 +1,14 @@
 """Where the integrand of a row lives: its mode, and on each side the place where it has dropped far enough.
 
 The integrand f_y(t) prod_{k != y} F_k(t) is log-concave, so there is one mode and one place per side.
-Everything here is approximate (within a nat or so): nodes are placed by it, and no value depends on it.
+Everything here is approximate (within a nat or so): nodes are placed by it, and no value depends on it. Far outside
+the table it may be off by more: `mend` looks at the integrand itself.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -15,6 +17,8 @@ from torch import Tensor
 from .rows import Rows, rough_log_integrand
 
 _AT_MOST = 80
+_POINTS, _ROUNDS = 9, 24  # of a search by the integrand itself: each round leaves a quarter of the range
+SHOULDER = 2.0  # nats
 
 
 class Support(NamedTuple):
@@ -153,3 +157,56 @@ def narrow(side: Side, fallen: Tensor, slope: Tensor, root: float, halve: bool) 
     middle = torch.where(outer.isinf(), 2 * reach, (inner + outer) / 2)
     following = torch.where(done, outer, torch.where(inside, newton, middle))
     return Side(inner, outer, outer_root, outer_slope, following), done
+
+
+def mend(
+    rows: Rows, support: Support, shoulder: Tensor, drop: float, height: Callable[[Rows, Tensor], Tensor]
+) -> tuple[Support, Tensor]:
+    """Both, found again by the integrand itself in rows where it has not dropped at an end.
+
+    `height(rows, t)` is the log of the integrand at t (B, N).
+    """
+    ends = support.mode + signs(support.mode) * support.reach
+    value = height(rows, torch.cat([support.mode, ends], 1))
+    wrong = ~(value[:, 1:] < value[:, :1] - 0.7 * drop).all(-1)
+    if not bool(wrong.any()):
+        return support, shoulder
+    some = rows.take(wrong)
+    mode = _highest(some, height)
+    top = height(some, mode)
+    far, near = (_fallen(some, mode, top, nats, height) for nats in (drop, SHOULDER))
+    mode, reach, shoulder = (
+        x.index_put((wrong,), new)
+        for x, new in zip((support.mode, support.reach, shoulder), (mode, far, near))
+    )
+    return support._replace(mode=mode, reach=reach), shoulder
+
+
+def _highest(rows: Rows, height: Callable[[Rows, Tensor], Tensor]) -> Tensor:
+    """The mode (B, 1) of a concave function: points over a range that shrinks around the best of them."""
+    low, high, _ = bracket(rows)
+    steps = torch.linspace(0, 1, _POINTS, dtype=low.dtype, device=low.device)
+    for _ in range(_ROUNDS):
+        t = low + (high - low) * steps
+        best = height(rows, t).argmax(-1, keepdim=True)
+        low, high = t.gather(-1, (best - 1).clamp(min=0)), t.gather(-1, (best + 1).clamp(max=_POINTS - 1))
+    return (low + high) / 2
+
+
+def _fallen(
+    rows: Rows, mode: Tensor, top: Tensor, drop: float, height: Callable[[Rows, Tensor], Tensor]
+) -> Tensor:
+    """The distances (B, 2) at which a concave function has dropped by so many nats from its top, from outside."""
+    sign = signs(mode)
+    inner = torch.zeros_like(mode).expand(-1, 2)
+    outer = (1e-6 * rows.width.amin(-1, keepdim=True)).expand(-1, 2)
+    for _ in range(_AT_MOST):
+        short = height(rows, mode + sign * outer) > top - drop
+        if not bool(short.any()):
+            break
+        inner, outer = torch.where(short, outer, inner), torch.where(short, 2 * outer, outer)
+    for _ in range(4):
+        middle = (inner + outer) / 2
+        short = height(rows, mode + sign * middle) > top - drop
+        inner, outer = torch.where(short, middle, inner), torch.where(short, outer, middle)
+    return outer
