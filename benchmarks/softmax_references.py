@@ -4,7 +4,7 @@
 
 NumPy and SciPy only. F and f of a Gaussian plus a Gumbel variable are trapezoid rules of 801 nodes between the
 places where their own integrands have dropped by 42 nats; the outer integral is Gauss-Legendre of 12 nodes on
-panels halved until they stand still to 1e-13; gradients are averages of d log F_k (rivals) and d log f_y (target). Two
+panels halved until they stand still to 1e-13; gradients are averages of d log F_k (rivals) and of d log f_y. Two
 classes come from mpmath instead, as the expected sigmoid of one Gaussian with 30 digits. One line of JSON per row;
 means and scales are numbers that bfloat16 holds, so that one reference serves every type.
 """
