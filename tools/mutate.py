@@ -10,8 +10,8 @@ noticed; one that survives is tried again with the changed module imported from 
 matter.
 The mutants of all modules are tried in random order, so that what was tried when --minutes are over (or --limit per
 module is reached) is a fair sample.
-With --known the lines of earlier runs of the same code are taken up: what was noticed then counts (tests are added,
-not taken away), and what survived is tried again.
+With --known the lines of earlier runs are taken up, as far as they are of functions that read as they did: what was
+noticed then counts (tests are added, not taken away), and what survived is tried again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "
 import mutation_worker as worker  # noqa: E402
 from mutation_server import Reached, Server  # noqa: E402
 from mutation_targets import TARGETS  # noqa: E402
-from mutations import Mutant, mutants  # noqa: E402
+from mutations import Mutant, functions, mutants  # noqa: E402
 
 PRELOAD = [
     "torch",
@@ -160,6 +160,7 @@ class Run:
                 {
                     "module": module,
                     "code": digest([worker.module_path(module)], ROOT),
+                    "functions": functions(worker.module_path(module).read_text(encoding="utf-8")),
                     "mutants": len(self.made[module]),
                     "tried": len(words),
                     "killed": words.count(worker.KILLED),
@@ -177,18 +178,20 @@ class Run:
 def known(paths: list[Path]) -> Known:
     """Per module the names of the mutants that were noticed, and of those that were not, in earlier lines.
 
-    Lines of a module that was changed since speak of other mutants, however they are named, and are left out.
+    Functions that read otherwise now have other mutants, however they are named: what was found is left out.
     """
-    from scorecard_recorder import digest
-
     found: Known = {}
     for path in paths:
         for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
             file = worker.module_path(line.get("module", ""))
-            if file.is_file() and line.get("code") == digest([file], ROOT):
+            if file.is_file():
+                now = functions(file.read_text(encoding="utf-8"))
+                same = {name for name, text in line.get("functions", {}).items() if now.get(name) == text}
                 noticed, survived = found.setdefault(line["module"], (set(), set()))
-                noticed.update(line["noticed"])
-                survived.update(s["mutant"] for s in line["survivors"])
+                noticed.update(m for m in line["noticed"] if m.partition(":")[0] in same)
+                survived.update(
+                    s["mutant"] for s in line["survivors"] if s["mutant"].partition(":")[0] in same
+                )
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
@@ -109,6 +110,25 @@ def mutants(source: str) -> Iterator[Mutant]:
             before, after = ast.unparse(original), ast.unparse(changed)
             turn = turns[key] = turns.get(key := (function, before, after), -1) + 1
             yield Mutant(tree, path, changed, function, original.lineno, before, after, turn)
+
+
+def functions(source: str) -> dict[str, str]:
+    """A digest of every function and class, under the names that mutants carry; "" is the module itself."""
+    tree = ast.parse(source)
+    own = [node for node in tree.body if not isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    found = {"": _digest(ast.Module(own, []))}
+    waiting = [("", node) for node in ast.iter_child_nodes(tree)]
+    while waiting:
+        outer, node = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            outer = f"{outer}.{node.name}".lstrip(".")
+            found[outer] = _digest(node)
+        waiting += [(outer, child) for child in ast.iter_child_nodes(node)]
+    return found
+
+
+def _digest(node: ast.AST) -> str:
+    return hashlib.sha256(ast.unparse(node).encode()).hexdigest()[:12]
 
 
 def _places(node: ast.AST, function: str = "", path: Path = ()) -> Iterator[tuple[str, Path]]:
