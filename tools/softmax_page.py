@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from softmax_accuracy_table import accuracy
 from softmax_low_rank import Line, low_rank
 
 from dubito.papers.figures import Drawing, save
@@ -43,7 +44,7 @@ print(reports[0])  # which method, why, how many points, and the error it knows 
 
 | method | what it does | when `auto` takes it |
 |---|---|---|
-| `quadrature` | follows the mode of the integrand; refines every row to `tol` and says what it reached | independent classes, normal noise |
+| `quadrature` | follows the mode of the integrand; refines every row to `tol` and says what it reached; two classes, with factors or without, are one Gaussian and exact to rounding | independent classes, or two; normal noise |
 | `fixed` | the same integral with a fixed number of nodes, for `torch.vmap` and CUDA graphs; reports its error, refines nothing | never: ask for it |
 | `qmc` | scrambled Sobol points shared by the batch | four or more factors; logistic or Gumbel noise; all classes at a loose tolerance |
 | `mc` | random draws, as the papers do | never: ask for it |
@@ -77,6 +78,7 @@ def page() -> str:
     parts = [
         INTRODUCTION.rstrip().split("\n"),
         [""],
+        accuracy([*read("softmax_accuracy_cpu.jsonl"), *read("softmax_accuracy_gpu.jsonl")]),
         _speed(cpu, gpu),
         _growth(cpu, gpu),
         _errors(gpu),

@@ -7,11 +7,12 @@ import itertools
 import pytest
 import torch
 
+from dubito.integrals import standalone
 from dubito.integrals.gumbel_normal import far
 from dubito.integrals.likelihood import height
 from dubito.integrals.quadrature import solve
 from dubito.integrals.rows import make_rows
-from dubito.integrals.search import Support, find_support, mend
+from dubito.integrals.search import Support, _fallen, find_support, mend
 from dubito.integrals.two_classes import two_log_likelihood
 
 F64 = torch.float64
@@ -87,3 +88,22 @@ def test_only_supports_that_miss_are_mended():
     h = 1e-3
     slope = height(rows, found.mode + h) - height(rows, found.mode - h)
     assert float(slope[1:].abs().max()) < 1e-6
+
+
+def test_the_file_to_copy_holds_there_too():
+    mean, scale, tau = (x[30:][::5] for x in pairs())
+    near = mean[:, 0] > -1e3
+    inputs, target = [x[near] for x in (mean, scale, tau)], torch.zeros(int(near.sum()), dtype=torch.int64)
+    truth = two_log_likelihood(*inputs, target)
+    nll, error = standalone.expected_softmax_nll(*inputs[:2], target, inputs[2])
+    assert float(truth.log_p.min()) < -1e4
+    assert bool(((nll + truth.log_p).abs() <= error + 1e-9 * (1 + truth.log_p.abs())).all())
+
+
+def test_what_never_falls_ends_the_search():
+    rows = make_rows(*(torch.ones(1, n, dtype=F64) for n in (2, 2, 1)), torch.zeros(1).long())
+    found = _fallen(
+        rows, torch.zeros(1, 1, dtype=F64), torch.zeros(1, 1, dtype=F64), 2.0, lambda rows, t: 0 * t
+    )
+    assert bool(torch.isfinite(found).all())
+    assert float(found.min()) > 1e15

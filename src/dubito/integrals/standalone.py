@@ -133,13 +133,19 @@ def _log_density(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor,
         rising = (a - g) / (s * s) - 1 + (-g).exp() > 0
         low, high = torch.where(rising, g, low), torch.where(rising, high, g)
     mode = (low + high) / 2
-    # 40 nats down: by the Gaussian alone, or else where the Gumbel density ends on either side
-    back, ahead = torch.minimum(9 * s, (mode + 6).clamp(min=3)), (9 * s).clamp(max=45)
-    step = (back + ahead) / (4 * _INNER)
+    # 40 nats down: by the Gaussian alone, or else where the Gumbel density ends on either side; equal steps of
+    # asinh(g / 4) are close there
+    back, ahead = (
+        torch.minimum(9 * s, (mode + 6).clamp(min=3)),
+        torch.minimum(9 * s, 2 + 42 * mode.clamp(max=690).exp()),
+    )
+    low, high = torch.asinh((mode - back) / 4), torch.asinh((mode + ahead) / 4)
+    step = (high - low) / (4 * _INNER)
     nodes = torch.arange(4 * _INNER + 1, dtype=torch.float64, device=t.device)
-    g = (mode - back).unsqueeze(-1) + step.unsqueeze(-1) * nodes
+    u = low.unsqueeze(-1) + step.unsqueeze(-1) * nodes
+    g = 4 * u.sinh()
     z = (a.unsqueeze(-1) - g) / s.unsqueeze(-1)
-    terms = -0.5 * z * z - g - (-g).exp()
+    terms = -0.5 * z * z - g - (-g).exp() + (4 * u.cosh()).log()
     total = torch.logsumexp(terms, -1)
     weight = (terms - total.unsqueeze(-1)).exp()
     mixed = (
