@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 
 from results_cells import Section, best_of_course
+from results_course import last_fifth, runs_of
 from results_words import column_words, parameters, row_words
 
-from dubito.papers.collect import Entry, label
+from dubito.papers.collect import Entry
 from dubito.papers.results import Result
 
 
@@ -23,25 +23,24 @@ def open_cells(section: Section) -> Iterator[str]:
     if not doubtful:
         return
     below = sum(1 for e in doubtful if (e.difference or 0.0) < 0)
-    cause = (
-        "What another reading of the silent points changes, the sections before show."
-        if section.earlier
-        else "No cause is established: left standing as open."
-    )
+    cause = "No cause is established: left standing as open."
+    if section.earlier:
+        cause = "What another reading of the silent points changes, the sections before show."
+    elif any(last_fifth(r) for e in doubtful for r in runs_of(section, e)):
+        cause = "The last epoch is a draw, as the table below shows; beyond that no cause is established."
     count = "1 cell lies" if len(doubtful) == 1 else f"{len(doubtful)} cells lie"
     wide = any(e.verdict.startswith("agrees") for e in doubtful)
     yield (
         f"{count} more than 2 points from the paper, {below} of them below it"
-        f"{'; some agree only because spreads over seeds are wide' * wide}. {_by_chance(section, doubtful)}"
-        f"{cause} Each seed at the end of training, and in brackets its highest evaluated test accuracy with the "
-        "epoch of it:"
+        f"{'; some agree only because spreads over seeds are wide' * wide}. {cause} Each "
+        "seed at the end of training, and in brackets its highest evaluated test accuracy with the epoch of it:"
     )
     yield ""
     several = len({e.metric.ours for e in section.table.entries}) > 1
     yield f"| column | method |{' metric |' * several} parameters | verdict | ours - paper | seed by seed |"
     yield f"|---|---|{'---|' * several}---|---|---:|---|"
     for e in doubtful:
-        courses = [_course(r, e) for r in _runs(section, e)]
+        courses = [_course(r, e) for r in runs_of(section, e)]
         yield (
             f"| {column_words(section.item, e.column)} | {row_words(section.item, e.row)} "
             f"{f'| {e.metric.ours} ' * several}| {parameters(e.params)} "
@@ -58,45 +57,11 @@ def _far(entry: Entry) -> bool:
     )
 
 
-def _runs(section: Section, entry: Entry) -> list[Result]:
-    item = section.item
-    return [
-        r for r in section.runs
-        if (label(r.config, item.rows), label(r.config, item.columns)) == (entry.row, entry.column)
-    ]  # fmt: skip
-
-
 def _course(run: Result, entry: Entry) -> str:
     value = entry.metric.factor * run.metrics.get(entry.metric.ours, float("nan"))
     best = best_of_course(run) if entry.metric.ours == "test_accuracy" else None
-    notes = [] if best is None else [f"{best[0]:.2f} at {best[1]}"]
-    end = _end(run) if best is not None else []
-    if end:
-        notes.append(f"last ten evaluations {statistics.mean(end):.2f} ± {statistics.stdev(end):.2f}")
-    tail = f" ({'; '.join(notes)})" if notes else ""
+    tail = "" if best is None else f" ({best[0]:.2f} at {best[1]})"
     return f"{value:.{entry.metric.digits}f}{tail}"
-
-
-def _end(run: Result) -> list[float]:
-    """The last ten evaluated test accuracies of a long course at a constant rate, in per cent."""
-    course = run.history.get("test_accuracy") or []
-    return [100 * v for v in course[-10:]] if run.config.schedule == "constant" and len(course) >= 20 else []
-
-
-def _by_chance(section: Section, doubtful: Sequence[Entry]) -> str:
-    """How many cells are near the paper where the last epoch is not taken alone."""
-    found = []
-    for e in doubtful:
-        ends = [_end(r) for r in _runs(section, e)]
-        if e.metric.ours == "test_accuracy" and e.paper is not None and ends and all(ends):
-            mean = statistics.mean(statistics.mean(end) for end in ends)
-            found.append(abs(mean - e.paper.value) <= e.metric.tolerance)
-    if not any(found):
-        return ""
-    return (
-        "The rate of learning is constant, so that the last epoch is one draw of a course that fluctuates: in the "
-        f"mean of the last ten evaluations {sum(found)} of {len(doubtful)} lie within 2 points. "
-    )
 
 
 def _shared(section: Section, doubtful: Sequence[Entry]) -> Iterator[str]:
@@ -136,7 +101,7 @@ def _numeric(entries: Sequence[Entry]) -> list[str]:
 def _falls(section: Section, entries: Sequence[Entry]) -> list[float]:
     """How far each run ended below its own highest test accuracy."""
     falls = [0.0]
-    for run in (r for e in entries for r in _runs(section, e)):
+    for run in (r for e in entries for r in runs_of(section, e)):
         best = best_of_course(run)
         if best is not None and "test_accuracy" in run.metrics:
             falls.append(best[0] - 100 * run.metrics["test_accuracy"])

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from results_cells import Section, interval_text, reductions
+from results_course import ends
 from results_lost import lost
 from results_open import open_cells, signed
 from results_parts import failing_parts
@@ -117,6 +118,7 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     opened = list(open_cells(section))
     if opened:
         yield from ("", "### Open", "", *opened)
+    yield from ends(section)
     yield from lost(section)
     yield from tellable(section)
     yield from search(section, results)

@@ -1,0 +1,72 @@
+"""The end of runs with a constant rate of learning: their last epoch is one draw of what fluctuates."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from results_cells import Section
+from results_words import column_words, row_words
+
+from dubito.papers.collect import Entry, label
+from dubito.papers.results import Result
+
+FEWEST = 5  # evaluations in the last fifth
+
+
+def last_fifth(run: Result) -> list[float]:
+    """Test accuracies in per cent, last fifth of the evaluations; none if they are few or the rate changes."""
+    course = run.history.get("test_accuracy") or []
+    count = len(course) // 5
+    return [100 * v for v in course[-count:]] if run.config.schedule == "constant" and count >= FEWEST else []
+
+
+def runs_of(section: Section, entry: Entry) -> list[Result]:
+    """The runs of a cell."""
+    item = section.item
+    return [
+        r for r in section.runs
+        if (label(r.config, item.rows), label(r.config, item.columns)) == (entry.row, entry.column)
+    ]  # fmt: skip
+
+
+def ends(section: Section) -> Iterator[str]:
+    """A table, run by run: the last epoch, and the last fifth of the evaluated epochs."""
+    found = [
+        (e, r, end)
+        for e in section.table.entries
+        if e.metric.ours == "test_accuracy"
+        for r in runs_of(section, e)
+        if (end := last_fifth(r))
+    ]
+    if not found:
+        return
+    yield from ("", "### The last epoch and those before it", "")
+    yield (
+        "The rate of learning is constant, so that accuracy goes up and down until the end, and the last epoch, "
+        "which counts above, is one draw of it. Beside it the last fifth of the evaluated epochs; "
+        f"{_near(section, [e for e, _, _ in found])}."
+    )
+    yield from ("", "| column | method | seed | last epoch | mean ± deviation | lowest | highest | paper |")
+    yield "|---|---|---:|---:|---:|---:|---:|---:|"
+    for e, run, end in found:
+        mean = f"{statistics.mean(end):.2f} ± {statistics.stdev(end):.2f}"
+        yield (
+            f"| {column_words(section.item, e.column)} | {row_words(section.item, e.row)} | {run.config.seed} "
+            f"| {100 * run.metrics['test_accuracy']:.2f} | {mean} "
+            f"| {min(end):.2f} | {max(end):.2f} | {'-' if e.paper is None else f'{e.paper.value:.2f}'} |"
+        )
+
+
+def _near(section: Section, entries: Sequence[Entry]) -> str:
+    """How many cells are near the paper by their last epoch, and by the mean of their last fifth."""
+    by_place = {(e.row, e.column): e for e in entries if e.difference is not None}
+    cells = list(by_place.values())
+    last = sum(1 for e in cells if abs(e.difference or 0.0) <= e.metric.tolerance)
+    mean = 0
+    for e in cells:
+        values = [statistics.mean(end) for r in runs_of(section, e) if (end := last_fifth(r))]
+        mean += e.paper is not None and abs(statistics.mean(values) - e.paper.value) <= e.metric.tolerance
+    few = "; cells of fewer than three seeds are not judged" * any(e.verdict == "not judged" for e in cells)
+    lie = f"lie {last} of {len(cells)} cells by the last epoch, {mean} by that mean"
+    return f"within 2 points of the paper {lie}{few}"
