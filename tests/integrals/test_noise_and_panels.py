@@ -1,4 +1,4 @@
-"""Streams of noise number by number, panels against Gauss and Legendre, windows against their terms."""
+"""Streams of noise number by number, and panels against Gauss and Legendre."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import softmax_rows as families
 import torch
-from scipy.special import log_expit, log_ndtr
 from torch.quasirandom import SobolEngine
 
-from dubito.integrals import all_classes, binary, noise, panels
+from dubito.integrals import all_classes, noise, panels
 from dubito.integrals.rows import make_rows
 from dubito.integrals.sampling import REPLICATES, standard_error
 
@@ -160,21 +159,3 @@ def test_scattered_sums_of_exponentials():
         torch.full((1, 1), -math.inf, dtype=F64), torch.tensor([0]), torch.full((1, 1), -math.inf, dtype=F64)
     )
     assert float(nothing) == -math.inf
-
-
-@pytest.mark.parametrize(
-    ("mean", "scale", "tau"), [(-0.3, 1.0, 0.9), (-5.0, 2.0, 0.1), (-40.0, 3.0, 2.9), (0.0, 0.7, 0.0)]
-)
-def test_window_over_the_logistic(mean, scale, tau):
-    """From 40 nats below the largest term to 40 nats below it."""
-    low, mode, high = (
-        float(x) for x in binary._logistic_window(*(torch.tensor([v], dtype=F64) for v in (mean, scale, tau)))
-    )
-
-    def terms(u):
-        return log_ndtr((mean + tau * u) / scale) + log_expit(u) + log_expit(-u)
-
-    top = terms(np.linspace(low, high, 20001)).max()
-    assert top - 1e-3 < float(terms(np.array([mode]))[0])
-    for end in (low, high):
-        assert 40.0 - 1e-6 <= top - float(terms(np.array([end]))[0]) < 40.05

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from .._tensors import at_least_float32, check_broadcast
 from ..errors import DubitoError
 from .border import as_latent, as_real
-from .gumbel_normal import normal_hazard
-
-_NODES = 128
-_PER_PIECE = 96
-_LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+from .two_classes import smaller
 
 
 def expected_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: float | Tensor = 1.0) -> Tensor:
@@ -58,75 +53,40 @@ def expected_log_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: fl
     shape = torch.broadcast_shapes(mean.shape, spread.shape, tau.shape)
     m, s, t = (x.expand(shape).unsqueeze(-1) for x in (mean, spread, tau))
     latent = as_latent(m, s, None, t)
-    return _log_expected(*(x.squeeze(-1) for x in (latent.mean, latent.scale, latent.temperature)))
+    given = (x.squeeze(-1) for x in (latent.mean, latent.scale, latent.temperature))
+    log_p: Tensor = _LogExpected.apply(*given)[0]  # type: ignore[no-untyped-call]
+    return log_p
 
 
-def _log_expected(mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
-    """Over the Gaussian where scale <= tau, over a logistic variable elsewhere, from the small side of 1/2."""
-    # Not -abs(mean), which has no slope at 0.
-    upper = _log_small(torch.where(mean > 0, -mean, mean), scale, tau)
-    other = torch.log1p(-upper.exp())
-    return torch.where(mean > 0, other, upper)
+class _LogExpected(torch.autograd.Function):
+    """log E[sigmoid] and its derivatives, of one shape; mapped by flattening, since no entry knows of another."""
 
+    @staticmethod
+    def forward(mean: Tensor, scale: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of the smaller of the two probabilities, and from it those of the larger."""
+        pair = smaller(mean.double().abs(), scale.double(), temperature.double())
+        large = torch.log1p(-pair.log_small.exp())
+        below = mean <= 0
+        log_p = torch.where(below, pair.log_small, large)
+        share = torch.where(below, 1.0, -(pair.log_small - large).exp())
+        found = (share.abs() * pair.in_mean, share * pair.in_scale * scale, share * pair.in_temperature)
+        return log_p.to(mean.dtype), *(d.to(mean.dtype) for d in found)  # type: ignore[return-value]
 
-def _log_small(mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
-    gaussian = scale <= tau
-    step = (scale == 0) & (tau == 0)
-    safe_tau = torch.where(gaussian & (tau > 0), tau, 1.0)
-    safe_scale = torch.where(gaussian, 1.0, scale)
-    over_e = _over_normal(mean, torch.where(gaussian, scale, 0.0), safe_tau)
-    over_l = _over_logistic(torch.where(gaussian, 0.0, mean), safe_scale, torch.where(gaussian, 0.0, tau))
-    limit = torch.where(mean == 0, torch.full_like(mean, -math.log(2.0)), -math.inf)
-    return torch.where(step, limit, torch.where(gaussian, over_e, over_l))
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        """Keep the derivatives."""
+        ctx.save_for_backward(*output[1:])
+        ctx.mark_non_differentiable(*output[1:])
 
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+        """Scale them; a step has none, whatever comes back."""
+        return tuple(torch.where(d == 0, 0.0, grad * d) for d in ctx.saved_tensors)
 
-def _over_normal(mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
-    """log of the integral of phi(e) sigmoid((mean + scale e)/tau): its mode is between 0 and scale/tau <= 1."""
-    e = torch.linspace(-9.0, 10.0, _NODES, dtype=mean.dtype, device=mean.device)
-    terms = F.logsigmoid((mean.unsqueeze(-1) + scale.unsqueeze(-1) * e) / tau.unsqueeze(-1)) - e * e / 2
-    return torch.logsumexp(terms, -1) + math.log(19.0 / (_NODES - 1)) - _LOG_ROOT_2PI
-
-
-def _over_logistic(mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
-    """log of the integral of Phi((mean + tau l)/scale) times the logistic density of l, around its mode.
-
-    The density bends at 0 over a few units, Phi over scale / tau, which may be thousands: tanh-sinh nodes on three
-    pieces, up to 0, to the mode and beyond, thicken where either does.
-    """
-    with torch.no_grad():
-        low, mode, high = _logistic_window(mean.double(), scale.double(), tau.double())
-        bend = torch.zeros_like(mode).minimum(mode).maximum(low)
-        edges = torch.stack([low, bend, mode, high], -1)
-        length = edges.diff(dim=-1).clamp(min=1e-30).unsqueeze(-1)
-        k = torch.linspace(-3.2, 3.2, _PER_PIECE + 1, dtype=torch.float64, device=mean.device)
-        g = math.pi * k.sinh()
-        nodes = (edges[..., :-1].unsqueeze(-1) + length * torch.sigmoid(g)).flatten(-2).to(mean.dtype)
-        share = (k.cosh() * (6.4 / _PER_PIECE * math.pi)).log() + F.logsigmoid(g) + F.logsigmoid(-g)
-        log_weight = (length.log() + share).flatten(-2).to(mean.dtype)
-    return torch.logsumexp(_logistic_terms(nodes, mean, scale, tau) + log_weight, -1)
-
-
-def _logistic_terms(nodes: Tensor, mean: Tensor, scale: Tensor, tau: Tensor) -> Tensor:
-    z = (mean.unsqueeze(-1) + tau.unsqueeze(-1) * nodes) / scale.unsqueeze(-1)
-    log_cdf: Tensor = torch.special.log_ndtr(z)
-    return log_cdf + F.logsigmoid(nodes) + F.logsigmoid(-nodes)
-
-
-def _logistic_window(mean: Tensor, scale: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where the terms are 40 nats below their largest on the left, the mode, and where they are on the right."""
-    low, high = torch.zeros_like(mean), torch.full_like(mean, 1e12)
-    for _ in range(80):
-        middle = (low + high) / 2
-        rising = tau / scale * normal_hazard((mean + tau * middle) / scale) > torch.tanh(middle / 2)
-        low, high = torch.where(rising, middle, low), torch.where(rising, high, middle)
-    mode = (low + high) / 2
-    aim = _logistic_terms(mode.unsqueeze(-1), mean, scale, tau).squeeze(-1) - 40
-    ends = []
-    for outer in (mode - 1e8, mode + 1e8):
-        inner = mode
-        for _ in range(40):
-            middle = (inner + outer) / 2
-            inside = _logistic_terms(middle.unsqueeze(-1), mean, scale, tau).squeeze(-1) > aim
-            inner, outer = torch.where(inside, middle, inner), torch.where(inside, outer, middle)
-        ends.append(outer)
-    return ends[0], mode, ends[1]
+    @staticmethod
+    def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, Any]:
+        """The mapped axis becomes a leading one."""
+        count = info.batch_size
+        whole = [x.expand(count, *x.shape) if d is None else x.movedim(d, 0) for x, d in zip(inputs, dims)]
+        return _LogExpected.apply(*whole), (0,) * 4  # type: ignore[no-untyped-call]

@@ -80,7 +80,8 @@ def smaller(gap: Tensor, scale: Tensor, temperature: Tensor) -> Pair:
     heat = torch.where(wide, temperature, 1.0).maximum(s / SHARPEST)
     series = _by_series(torch.where(wide, gap, 0.0) / s, s / heat, s, temperature)
     found = [torch.where(wide, a, b) for a, b in zip(series, narrow)]
-    found[0] = torch.where(step, torch.where(gap == 0, -math.log(2.0), -math.inf), found[0])
+    limit = torch.where(gap == 0, torch.full_like(gap, -math.log(2.0)), -math.inf)
+    found[0] = torch.where(step, limit, found[0])
     return Pair(found[0], *(torch.where(step, 0.0, x) for x in found[1:]))
 
 
