@@ -3,10 +3,10 @@
     python benchmarks/softmax_accuracy.py --out results/benchmarks/softmax_accuracy.jsonl
 
 One line of JSON per number of classes, temperature, type of the inputs and common shift of the means: the worst
-error of log p (absolute, and relative to 1 + |log p|), the worst error of the gradients in means, scales and
-temperature relative to the largest of the row's whole gradient (and of its own kind), how many rows are further off
-than they say, and the worst error of the target's probability when all classes are asked for. The reference values
-are those of `softmax_references`.
+error of log p (absolute where p is above e^-100, and of all rows relative to 1 + |log p|), the worst error of the
+gradients in means, scales and temperature relative to the largest of the row's whole gradient (and of its own kind),
+how many rows are further off than they say, and the worst error of the target's probability when all classes are
+asked for. The reference values are those of `softmax_references`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from dubito.integrals import expected_log_softmax, expected_softmax_nll
 
 HERE = Path(__file__).resolve().parents[1]
 CASES = ((torch.float64, 0.0), (torch.float32, 0.0), (torch.float32, 8192.0), (torch.bfloat16, 0.0))
+_LEAST = -100.0  # of log p: below, its error is given relative to it only
 _FLOOR = 1e-10  # gradients below it are not judged: p is 1 there
 
 
@@ -62,7 +63,7 @@ def measure(rows: list[dict[str, Any]], dtype: torch.dtype, shift: float, device
         "shift": shift,
         "rows": len(rows),
         "least_log_p": float(log_p.min()),
-        "error_log_p": float(off.max()),
+        "error_log_p": float(torch.where(log_p > _LEAST, off, 0.0).max()),
         "error_log_p_relative": float((off / (1 + log_p.abs())).max()),
         "error_gradient": largest(torch.stack(apart).amax(0), whole),
         "further_off_than_said": int((off > said[0].error.double().cpu() + 1e-12).sum()),
