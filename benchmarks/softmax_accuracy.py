@@ -4,7 +4,7 @@
 
 One line of JSON per number of classes, temperature, type of the inputs and common shift of the means: the worst
 error of log p (absolute where p is above e^-100, and of all rows relative to 1 + |log p|), the worst error of the
-gradients in means, scales and temperature relative to the largest of the row's whole gradient (and of its own kind),
+gradients in means, scales and temperature relative to the largest of the row's whole gradient (and of its kind),
 how many rows are further off than they say, and the worst error of the target's probability when all classes are
 asked for. The reference values are those of `softmax_references`.
 """
