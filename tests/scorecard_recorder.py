@@ -85,6 +85,7 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         self.path, self.since = path, time.time()
+        self.head = session(self.since)
         self.tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -119,9 +120,17 @@ class Recorder:
         if not self.tests:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        records = [{"session": session(self.since)}, *(self.tests[name] for name in sorted(self.tests))]
+        records = [{"session": self.ended()}, *(self.tests[name] for name in sorted(self.tests))]
         text = "".join(json.dumps(record, sort_keys=True) + "\n" for record in records)
         self.path.write_text(text, encoding="utf-8")
+
+    def ended(self) -> dict[str, Any]:
+        """The session as it began, with its length; a part that was changed meanwhile is nobody's."""
+        last = session(self.since)
+        parts = {
+            name: text if last["parts"].get(name) == text else "" for name, text in self.head["parts"].items()
+        }
+        return {**self.head, "seconds": last["seconds"], "parts": parts}
 
 
 def session(since: float) -> dict[str, Any]:

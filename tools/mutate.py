@@ -25,6 +25,8 @@ import random
 import re
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "
     os.environ[variable] = "1"
 
 import mutation_worker as worker  # noqa: E402
+from mutation_known import Known, known  # noqa: E402
 from mutation_server import Reached, Server  # noqa: E402
 from mutation_targets import TARGETS  # noqa: E402
 from mutations import Mutant, functions, mutants  # noqa: E402
@@ -58,7 +61,27 @@ PRELOAD += [
 ]
 # Seconds of tests for a mutant that is tried afresh.
 AFRESH = 10.0
-Known = dict[str, tuple[set[str], set[str]]]
+
+
+def beginning(since: float, modules: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What is noted of the session, and a digest of every module."""
+    from scorecard_recorder import digest, session
+
+    return session(since), {m: digest([worker.module_path(m)], ROOT) for m in modules}
+
+
+def apart(make: Callable[[], Any]) -> Any:
+    """What a function gives (as JSON) in a process of its own: this one must not import what is mutated."""
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(told, json.dumps(make()).encode())
+        os._exit(0)
+    os.close(told)
+    with os.fdopen(ready, "rb") as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    return json.loads(text)
 
 
 class Run:
@@ -68,7 +91,9 @@ class Run:
         self.given, self.since = given, time.time()
         self.log = Path(f"{given.out}.log")
         self.told = Path(f"{given.out}.part")
-        self.made = {m: list(mutants(worker.module_path(m).read_text(encoding="utf-8"))) for m in modules}
+        self.texts = {m: worker.module_path(m).read_text(encoding="utf-8") for m in modules}
+        self.head, self.code = apart(partial(beginning, self.since, modules))
+        self.made = {m: list(mutants(text)) for m, text in self.texts.items()}
         self.by_name = {m: {mutant.name: mutant for mutant in made} for m, made in self.made.items()}
         self.watched = given.watched or Path(f"{given.out}.watched")
         self.reached: Reached | None = None
@@ -76,7 +101,6 @@ class Run:
         self.found: dict[str, dict[str, str]] = {m: {} for m in modules}
         self.running: dict[int, Any] = {}
         self.read, self.last = 0, 0.0
-        self.head: dict[str, Any] = {}
 
     def late(self) -> bool:
         """Whether nothing may be begun any more."""
@@ -143,9 +167,6 @@ class Run:
 
     def write(self) -> None:
         """One line for the session and one per module."""
-        from scorecard_recorder import digest, session
-
-        self.head = self.head or session(self.since)
         lines: list[dict[str, Any]] = [
             {"session": {**self.head, "seconds": round(time.time() - self.since, 1)}}
         ]
@@ -159,8 +180,8 @@ class Run:
             lines.append(
                 {
                     "module": module,
-                    "code": digest([worker.module_path(module)], ROOT),
-                    "functions": functions(worker.module_path(module).read_text(encoding="utf-8")),
+                    "code": self.code[module],
+                    "functions": functions(self.texts[module]),
                     "mutants": len(self.made[module]),
                     "tried": len(words),
                     "killed": words.count(worker.KILLED),
@@ -173,26 +194,6 @@ class Run:
                 }
             )
         self.given.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-
-
-def known(paths: list[Path]) -> Known:
-    """Per module the names of the mutants that were noticed, and of those that were not, in earlier lines.
-
-    Functions that read otherwise now have other mutants, however they are named: what was found is left out.
-    """
-    found: Known = {}
-    for path in paths:
-        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-            file = worker.module_path(line.get("module", ""))
-            if file.is_file():
-                now = functions(file.read_text(encoding="utf-8"))
-                same = {name for name, text in line.get("functions", {}).items() if now.get(name) == text}
-                noticed, survived = found.setdefault(line["module"], (set(), set()))
-                noticed.update(m for m in line["noticed"] if m.partition(":")[0] in same)
-                survived.update(
-                    s["mutant"] for s in line["survivors"] if s["mutant"].partition(":")[0] in same
-                )
-    return found
 
 
 def plan(
