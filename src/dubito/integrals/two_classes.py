@@ -20,7 +20,6 @@ Reference:
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -54,7 +53,6 @@ class Pair(NamedTuple):
     in_temperature: Tensor
 
 
-@lru_cache(maxsize=1)
 def weights() -> list[float]:
     """Weights, with their signs, that sum an alternating series of moments from its first terms."""
     top = (3 + math.sqrt(8.0)) ** TERMS
@@ -65,6 +63,9 @@ def weights() -> list[float]:
         found.append(c / whole)
         b *= (k + TERMS) * (k - TERMS) / ((k + 0.5) * (k + 1))
     return found
+
+
+_WEIGHTS = weights()
 
 
 def smaller(gap: Tensor, scale: Tensor, temperature: Tensor) -> Pair:
@@ -101,7 +102,7 @@ def _over_normal(gap: Tensor, scale: Tensor, tau: Tensor) -> Pair:
 def _by_series(c: Tensor, r: Tensor, scale: Tensor, temperature: Tensor) -> Pair:
     """s > tau: sums over n of Mills' ratios at n r + c and n r - c, both divided by exp(max(c - r, 0)^2 / 2)."""
     n = torch.arange(1, TERMS + 1, dtype=c.dtype, device=c.device)
-    weight = torch.tensor(weights(), dtype=c.dtype, device=c.device)
+    weight = torch.tensor(_WEIGHTS, dtype=c.dtype, device=c.device)
     above = (c - r).clamp(min=0)
     fade = (-0.5 * above * above).exp().unsqueeze(-1)
     c_, r_ = c.unsqueeze(-1), r.unsqueeze(-1)
