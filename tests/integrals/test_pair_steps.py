@@ -1,0 +1,80 @@
+"""Single steps of two classes: ties, the stated error, gradients of the larger class, factors that are taken in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dubito.integrals import expected_softmax_nll
+from dubito.integrals.border import Latent
+from dubito.integrals.two_classes import ERROR, TwoClasses, _error, joined, two_log_likelihood
+
+F64 = torch.float64
+
+
+def row(*values: float) -> torch.Tensor:
+    return torch.tensor([values], dtype=F64)
+
+
+@pytest.mark.parametrize("means", [(0.3, 0.3), (0.2, 0.9), (0.9, 0.2), (0.0, 4.0)])
+@pytest.mark.parametrize("target", [0, 1])
+def test_gradients_of_either_class_by_differences(means, target):
+    """At equal means too, where either class is the smaller one."""
+    given = [row(*means), row(0.4, 0.7), row(0.25)]
+    y = torch.tensor([target])
+    found = two_log_likelihood(*given, y)
+    for place, slopes in enumerate((found.d_mean, found.d_scale, found.d_temperature)):
+        for k in range(slopes.shape[-1]):
+            step = torch.zeros_like(given[place])
+            step[0, k] = 1e-5
+            ends = [
+                two_log_likelihood(
+                    *(x + sign * step if i == place else x for i, x in enumerate(given)), y
+                ).log_p
+                for sign in (1, -1)
+            ]
+            assert float(slopes[0, k]) == pytest.approx(float(ends[0] - ends[1]) / 2e-5, rel=1e-6, abs=1e-9)
+
+
+def test_both_classes_at_equal_means_have_opposite_gradients():
+    mean = row(0.3, 0.3).requires_grad_()
+    log_p = TwoClasses.apply(mean, row(0.4, 0.7), row(0.25))
+    torch.testing.assert_close(log_p.detach().exp(), row(0.5, 0.5))
+    (first,) = torch.autograd.grad(log_p[0, 0], mean, retain_graph=True)
+    (second,) = torch.autograd.grad(log_p[0, 1], mean)
+    torch.testing.assert_close(first, -second)
+    assert first[0, 0] > 0
+
+
+def test_the_stated_error_is_rounding_and_a_little():
+    log_p = torch.tensor([-10.0, 0.0], dtype=F64)
+    half = torch.finfo(torch.float32).eps / 2
+    assert _error(log_p, torch.float32).tolist() == pytest.approx([10 * half + ERROR, ERROR], rel=1e-12)
+    assert _error(log_p, F64).tolist() == pytest.approx([11 * ERROR, ERROR], rel=1e-12)
+
+
+def test_factors_of_two_classes_are_taken_in_and_those_of_three_are_not():
+    g = torch.Generator().manual_seed(0)
+    for classes in (2, 3):
+        latent = Latent(
+            torch.zeros(1, classes),
+            torch.ones(1, classes),
+            torch.randn(1, classes, 4, generator=g),
+            torch.ones(1, 1),
+        )
+        assert (joined(latent).factors is None) == (classes == 2)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_an_infinite_gradient_of_a_row_that_has_lost_is_none(classes):
+    mean = torch.zeros(2, classes)
+    mean[0, 0] = 5.0
+    mean.requires_grad_()
+    scale = torch.ones(2, classes)
+    scale[0] = 0.0
+    y = torch.tensor([1, 1])
+    loss = expected_softmax_nll(mean, scale, y, temperature=torch.tensor([[0.0], [1.0]]), reduction="none")
+    assert loss[0] == torch.inf
+    loss.backward(torch.tensor([torch.inf, 1.0]))
+    assert mean.grad[0].tolist() == [0.0] * classes
+    assert float(mean.grad[1].abs().sum()) > 0.1
