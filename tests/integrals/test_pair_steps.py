@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dubito.integrals import expected_softmax_nll
+from dubito.integrals import binary, expected_softmax_nll
 from dubito.integrals.border import Latent
-from dubito.integrals.two_classes import ERROR, TwoClasses, _error, joined, two_log_likelihood
+from dubito.integrals.two_classes import (
+    ERROR,
+    POINTS,
+    TwoClasses,
+    _error,
+    joined,
+    two_classes,
+    two_log_likelihood,
+)
 
 F64 = torch.float64
 
@@ -23,6 +31,7 @@ def test_gradients_of_either_class_by_differences(means, target):
     given = [row(*means), row(0.4, 0.7), row(0.25)]
     y = torch.tensor([target])
     found = two_log_likelihood(*given, y)
+    assert found.settled.tolist() == [True]
     for place, slopes in enumerate((found.d_mean, found.d_scale, found.d_temperature)):
         for k in range(slopes.shape[-1]):
             step = torch.zeros_like(given[place])
@@ -51,6 +60,46 @@ def test_the_stated_error_is_rounding_and_a_little():
     half = torch.finfo(torch.float32).eps / 2
     assert _error(log_p, torch.float32).tolist() == pytest.approx([10 * half + ERROR, ERROR], rel=1e-12)
     assert _error(log_p, F64).tolist() == pytest.approx([11 * ERROR, ERROR], rel=1e-12)
+
+
+def test_the_error_of_the_probabilities_is_that_of_the_larger():
+    log_p, error = two_classes(row(0.0, 3.0), row(0.5, 0.5), row(0.5))
+    p = log_p.exp()[0]
+    assert float(p[1]) > 0.9
+    assert float(error[0]) == pytest.approx(float((p * _error(log_p[0], F64)).max()), rel=1e-12)
+    assert float(error[0]) > 2 * float(p[0] * _error(log_p[0], F64)[0])
+
+
+def test_twenty_terms_on_either_side_and_the_first():
+    assert POINTS == 41
+
+
+@pytest.mark.parametrize("dims", [(0, 0), (1, None), (1, 0)])
+def test_one_class_against_another_is_mapped_along_any_axis(dims):
+    g = torch.Generator().manual_seed(1)
+    mean, scale = (
+        torch.randn(3, dtype=F64, generator=g) if d is None else torch.randn(3, 3, dtype=F64, generator=g)
+        for d in dims
+    )
+    mean.requires_grad_()
+
+    def log_p(m, s):
+        return binary.expected_log_sigmoid(m, s.abs(), temperature=0.4)
+
+    found = torch.vmap(log_p, dims)(mean, scale)
+    rows = [
+        log_p(*(x if d is None else x.select(d, i) for x, d in zip((mean, scale), dims))) for i in range(3)
+    ]
+    torch.testing.assert_close(found, torch.stack(rows))
+    slopes = [torch.autograd.grad(x.sum(), mean, retain_graph=True)[0] for x in (found, torch.stack(rows))]
+    torch.testing.assert_close(*slopes)
+
+
+def test_derivatives_have_no_derivatives():
+    given = [row(0.3).requires_grad_(), row(0.5).requires_grad_(), row(0.2)]
+    log_p, *slopes = binary._LogExpected.apply(*given)
+    assert log_p.requires_grad
+    assert [x.requires_grad for x in slopes] == [False] * 3
 
 
 def test_factors_of_two_classes_are_taken_in_and_those_of_three_are_not():
