@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dubito.integrals import likelihood, search
+from dubito.integrals import fused, likelihood, quadrature, search
+from dubito.integrals.binary import _LogExpected
+from dubito.integrals.likelihood import Answer
 from dubito.integrals.rows import make_rows
 
 F64 = torch.float64
@@ -113,3 +115,28 @@ def test_settled_gradients(monkeypatch):
     steps[:, [1, 3, 5, 7]] = 0
     wanted = (steps / steps.sum((1, 2), keepdim=True)).flatten(1)
     torch.testing.assert_close(some, wanted)
+
+
+def test_rows_that_a_kernel_left_state_their_rounding(monkeypatch):
+    """In float32 half a unit in the last place of log p joins the error; a row that has lost stays finite."""
+    log_p = torch.tensor([-3.0, -1000.0, -torch.inf], dtype=F64)
+    error = torch.tensor([1e-9, 2e-7, 0.0], dtype=F64)
+    rest = Answer(log_p, error, log_p.isnan(), *(torch.full((3, n), float(n), dtype=F64) for n in (2, 2, 1)))
+    missed = torch.tensor([True, False, True, True])
+    monkeypatch.setattr(fused, "missed", lambda log_p, error, tol: missed)
+    monkeypatch.setattr(quadrature, "solve", lambda *_: (rest, None))
+    found = [torch.full((4,), 7.0), torch.full((4,), 7.0), *(torch.full((4, n), 7.0) for n in (2, 2, 1))]
+    given = [torch.zeros(4, n) for n in (2, 2, 1)]
+    quadrature.finish_hard(found, *given, torch.zeros(4, dtype=torch.int64), 1e-5)
+    torch.testing.assert_close(found[0], torch.tensor([-3.0, 7.0, -1000.0, -torch.inf]))
+    wanted = torch.tensor([1e-9 + 3.0 * 2.0**-24, 7.0, 2e-7 + 1000.0 * 2.0**-24, 1e30 * 2.0**-24])
+    torch.testing.assert_close(found[1], wanted, rtol=1e-6, atol=0)
+    assert [float(x[0, 0]) for x in found[2:]] == [2.0, 2.0, 1.0]
+    assert [float(x[1, 0]) for x in found[2:]] == [7.0] * 3
+
+
+def test_derivatives_of_the_sigmoid_are_not_differentiated():
+    given = [torch.tensor([x], dtype=F64, requires_grad=True) for x in (0.3, 1.0, 0.5)]
+    value, *slopes = _LogExpected.apply(*given)
+    assert value.requires_grad
+    assert not any(slope.requires_grad for slope in slopes)

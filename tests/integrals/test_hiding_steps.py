@@ -44,6 +44,12 @@ def test_a_class_in_a_long_panel(left, length, wanted):
     assert bool(panels.hiding(made([0.0, 1.0], [20.0, 0.5]), one(left, length))) == wanted
 
 
+def test_a_panel_at_a_depth_of_twenty_six():
+    """Where a higher class has -log F of 21 and the one in the panel 5."""
+    assert not bool(panels.hiding(made([0.0, 1.0, 4.0], [20.0, 0.5, 0.7]), one(-6.2, 6.0)))
+    assert bool(panels.hiding(made([0.0, 1.0, 4.0], [20.0, 0.5, 1.4]), one(-6.2, 6.0)))
+
+
 def test_a_panel_deep_down_counts_no_more(monkeypatch):
     """At the very depth, measured by -G at the right end."""
     rows = made([0.0, 1.0], [20.0, 0.5])
