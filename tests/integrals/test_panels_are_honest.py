@@ -28,7 +28,7 @@ def hostile(seed: int, rows: int, classes: int) -> tuple[torch.Tensor, torch.Ten
 
 @pytest.mark.rel
 @pytest.mark.parametrize("tol", [1e-4, 1e-6])
-@pytest.mark.parametrize(("classes", "seed"), [(4, 0), (7, 3)])
+@pytest.mark.parametrize(("classes", "seed"), [(7, 3)])
 def test_no_class_is_off_by_more_than_is_said(classes, seed, tol):
     """Scorecard 9: against the likelihood of each class by its own integral; with the sum alone some rows lie."""
     inputs = hostile(seed, 150, classes)
