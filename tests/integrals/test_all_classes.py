@@ -116,7 +116,9 @@ def test_auto_says_what_it_took():
     assert not reports[3].reached  # 64 draws do not give 1e-4, and the estimate admits it
     assert reports[2].reached
     with pytest.raises(DubitoError, match="no quadrature for all classes with a latent with factors"):
-        expected_log_softmax(mean, scale, factors=torch.ones(4, 3, 1), method="quadrature")
+        expected_log_softmax(mean, scale, factors=torch.ones(4, 3, 1), method="fixed")
+    with pytest.raises(DubitoError, match="no quadrature for all classes with gumbel noise"):
+        expected_log_softmax(mean, scale, noise="gumbel", method="quadrature")
 
 
 def test_estimated_errors_are_honest():

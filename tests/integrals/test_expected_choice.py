@@ -104,8 +104,9 @@ def test_what_is_chosen_and_why():
     for method in ("quadrature", "fixed"):
         with pytest.raises(DubitoError, match="logistic noise"):
             choose(method, plain, "logistic", 1e-4)
-        with pytest.raises(DubitoError, match="latent with factors"):
-            choose(method, factored, "normal", 1e-4)
+    with pytest.raises(DubitoError, match="latent with factors"):
+        choose("fixed", factored, "normal", 1e-4)
+    assert choose("quadrature", factored, "normal", 1e-4)[0] == "factors x quadrature"
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (2, 2, 3), (3,)])
@@ -170,10 +171,10 @@ def test_points_until_the_worst_row_is_good_enough(monkeypatch):
 
     monkeypatch.setattr(expected, "standard_error", error)
     for tol, wanted in ((1.0, 256), (0.99, 512), (0.25, 1024), (0.125, 2048), (0.11, 4096), (0.01, 8192)):
-        assert expected._enough(latent, tol, 5, "gumbel") == wanted
+        assert expected._enough(latent, tol, 5, "gumbel") == (wanted, tol > 0.1)
     assert asked[:2] == [("qmc", True, 256, 5, "gumbel"), ("qmc", True, 256, 5, "gumbel")]
     monkeypatch.setattr(expected, "standard_error", lambda *given: torch.zeros(0, 3))
-    assert expected._enough(latent, 1e-9, 5, "normal") == 256
+    assert expected._enough(latent, 1e-9, 5, "normal") == (256, True)
 
 
 @pytest.mark.parametrize("method", ["mc", "qmc"])

@@ -93,3 +93,17 @@ def test_what_it_is_not_for(more):
     y = torch.tensor([0, 1])
     with pytest.raises(DubitoError):
         expected_softmax_nll(torch.zeros(2, 3), 1.0, y, method="fixed", **more)
+
+
+def test_only_the_scale_or_only_the_temperature_mapped():
+    mean = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
+    target, several = torch.tensor([0, 1, 2]), torch.tensor([0.5, 1.0, 2.0])
+
+    def by_scale(s):
+        return expected_softmax_nll(mean, s.expand(3, 5), target, method="fixed")
+
+    def by_temperature(tau):
+        return expected_softmax_nll(mean, torch.ones(3, 5), target, temperature=tau, method="fixed")
+
+    for one in (by_scale, by_temperature):
+        torch.testing.assert_close(torch.vmap(one)(several), torch.stack([one(x) for x in several]))

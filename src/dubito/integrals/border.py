@@ -26,6 +26,19 @@ class Latent(NamedTuple):
         return 0 if self.factors is None else self.factors.shape[-1]
 
 
+def every_class(latent: Latent) -> tuple[Latent, Tensor]:
+    """One copy of each row per class, (..., K, K), and the class of each copy, (..., K)."""
+    shape, classes = latent.mean.shape, latent.mean.shape[-1]
+    mean, scale, tau = (
+        x.unsqueeze(-2).expand(*shape, x.shape[-1]) for x in (latent.mean, latent.scale, latent.temperature)
+    )
+    factors = latent.factors
+    if factors is not None:
+        factors = factors.unsqueeze(-3).expand(*shape, classes, factors.shape[-1])
+    target = torch.arange(classes, device=latent.mean.device).expand(shape)
+    return Latent(mean, scale, factors, tau), target
+
+
 def as_latent(
     mean: Tensor,
     scale: Tensor | float,
@@ -117,10 +130,8 @@ def _as_factors(mean: Tensor, factors: Tensor | None) -> Tensor | None:
 
 
 def _check_values(mean: Tensor, scale: Tensor, temperature: Tensor) -> None:
-    if not checks_values(mean):
-        return
     for name, x in (("mean", mean), ("scale", scale), ("temperature", temperature)):
-        if x.numel() == 0:
+        if x.numel() == 0 or not checks_values(x):
             continue
         least, most = (float(end) for end in torch.aminmax(x.detach()))  # NaN if anything is
         if not (math.isfinite(least) and math.isfinite(most)):

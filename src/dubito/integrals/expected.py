@@ -10,7 +10,8 @@ from torch import Tensor
 from .._tensors import at_least_float32, full_precision
 from ..errors import DubitoError, nearest
 from .all_classes import all_classes
-from .border import Latent, as_latent
+from .border import Latent, as_latent, every_class
+from .factors import factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcAllClasses, fits
 from .fused_mean import on_device, simple
@@ -22,6 +23,8 @@ from .two_classes import POINTS, TWO, joined
 METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _LOOSE = 3e-3  # from this tolerance on, a few hundred quasi-random points are cheaper than the panels
 _FEW, _MANY = 256, 8192
+_RULE_CLASSES = 16  # up to so many, a rule over one factor around each class costs no more than a few `_MANY`
+_WITHIN = ("factors x quadrature", "given its factors the classes are independent")
 
 
 @full_precision
@@ -102,16 +105,22 @@ def expected_log_softmax(
     chosen, reason = choose(method, latent, noise, tol)
     seed = fresh_seed(generator)
     error: Tensor | None = None
-    points = 0
+    points = samples
+    if chosen in ("mc", "qmc"):
+        check_sampling(chosen, samples)
+    if method == "auto" and chosen == "qmc":
+        points, enough = _enough(latent, tol, seed, noise)
+        if not enough and noise == "normal" and latent.rank == 1 and mean.shape[dim] <= _RULE_CLASSES:
+            chosen, reason = _WITHIN
     if chosen == "quadrature":
         points = POINTS if latent.mean.shape[-1] == 2 else 0
         log_p, error = _by_quadrature(joined(latent), tol)
     elif chosen == "fixed":
         points = 2 * NODES + 2
         log_p, error = _class_by_class(latent)
+    elif chosen == _WITHIN[0]:
+        log_p, error, points = _within_factors(latent, tol, seed)
     else:
-        check_sampling(chosen, samples)
-        points = _enough(latent, tol, seed, noise) if method == "auto" else samples
         settings = (latent, points, seed, noise)
         log_p = by_qmc(*settings) if chosen == "qmc" else by_mc(*settings)
         if report is not None:
@@ -145,6 +154,8 @@ def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, st
         return "quadrature", TWO
     if noise != "normal" or latent.factors is not None:
         what = f"{noise} noise" if noise != "normal" else "a latent with factors"
+        if method == "quadrature" and noise == "normal":
+            return _WITHIN
         if method in ("quadrature", "fixed"):
             raise DubitoError(f"no quadrature for all classes with {what}", remedy='use method="qmc"')
         return "qmc", f"{what} has no one-dimensional form"
@@ -170,21 +181,24 @@ def _by_quadrature(latent: Latent, tol: float) -> tuple[Tensor, Tensor]:
 
 def _class_by_class(latent: Latent) -> tuple[Tensor, Tensor]:
     """The likelihood of each class in turn, every one around its own mode; and the largest error of a row."""
-    shape, classes = latent.mean.shape, latent.mean.shape[-1]
-    mean, scale, tau = (
-        x.unsqueeze(-2).expand(*shape, x.shape[-1]) for x in (latent.mean, latent.scale, latent.temperature)
-    )
-    target = torch.arange(classes, device=mean.device).expand(shape)
-    log_p, error = fixed_log_likelihood(mean, scale, tau, target)
+    rows, target = every_class(latent)
+    log_p, error = fixed_log_likelihood(rows.mean, rows.scale, rows.temperature, target)
     return log_p, (error * log_p.detach().exp()).amax(-1)
 
 
-def _enough(latent: Latent, tol: float, seed: int, noise: str) -> int:
-    """How many quasi-random points reach `tol` on the worst row, at most `_MANY`."""
+def _within_factors(latent: Latent, tol: float, seed: int) -> tuple[Tensor, Tensor, int]:
+    """Each class by `factor_log_likelihood`, the largest error of a row, and the points over the factors."""
+    rows, target = every_class(latent)
+    log_p, error, points = factor_log_likelihood(rows, target, tol, seed)
+    return log_p, (error * log_p.detach().exp()).amax(-1), points
+
+
+def _enough(latent: Latent, tol: float, seed: int, noise: str) -> tuple[int, bool]:
+    """How many quasi-random points reach `tol` on the worst row, at most `_MANY`; and whether they do."""
     samples = _FEW
-    while samples < _MANY:
+    while True:
         error = standard_error("qmc", latent, samples, seed, noise)
-        if error.numel() == 0 or float(error.max()) <= tol:
-            break
+        enough = error.numel() == 0 or float(error.max()) <= tol
+        if enough or samples == _MANY:
+            return samples, enough
         samples *= 2
-    return samples

@@ -12,7 +12,7 @@ from torch import Tensor
 from .._tensors import check_indices, expect, full_precision, reduce
 from ..errors import DubitoError, nearest
 from . import plain_mean
-from .border import Latent, as_latent
+from .border import Latent, as_latent, every_class
 from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready, scaled_gradients
@@ -151,8 +151,7 @@ def expected_softmax_nll(
     latent = as_latent(mean, scale, factors, temperature, dim, keep_half=fused)
     if target.is_floating_point():
         weights, kept = target.movedim(dim, -1), None
-        latent = _every_class(latent, weights)
-        target = torch.arange(weights.shape[-1], device=target.device).expand(weights.shape)
+        latent, target = _weighed(latent, weights)
     else:
         check_indices(target, latent.mean, ignore_index)
         kept = target != ignore_index
@@ -258,21 +257,13 @@ def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
     return "factors x quadrature", "given its factors the classes are independent"
 
 
-def _every_class(latent: Latent, target: Tensor) -> Latent:
+def _weighed(latent: Latent, weights: Tensor) -> tuple[Latent, Tensor]:
     """One copy of each row per class, for targets that weigh all classes."""
-    if target.shape != latent.mean.shape:
+    if weights.shape != latent.mean.shape:
         raise DubitoError(
             "a float target must give one weight per class",
             expected=tuple(latent.mean.shape),
-            got=tuple(target.shape),
+            got=tuple(weights.shape),
             remedy="pass class indices as integers (target.long())",
         )
-    copies = target.shape[-1]
-    factors = latent.factors
-    if factors is not None:
-        factors = factors.unsqueeze(-3).expand(*target.shape, copies, factors.shape[-1])
-    mean, scale, tau = (
-        x.unsqueeze(-2).expand(*target.shape, x.shape[-1])
-        for x in (latent.mean, latent.scale, latent.temperature)
-    )
-    return Latent(mean, scale, factors, tau)
+    return every_class(latent)
