@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ from dubito.integrals.two_classes import (
     joined,
     two_classes,
     two_log_likelihood,
+    weights,
 )
 
 F64 = torch.float64
@@ -127,3 +130,11 @@ def test_an_infinite_gradient_of_a_row_that_has_lost_is_none(classes):
     loss.backward(torch.tensor([torch.inf, 1.0]))
     assert mean.grad[0].tolist() == [0.0] * classes
     assert float(mean.grad[1].abs().sum()) > 0.1
+
+
+def test_weights_sum_alternating_series_of_moments():
+    """1 - 1/2 + 1/3 - ... = log 2, and 1 - 1/3 + 1/5 - ... = pi / 4."""
+    w = weights()
+    assert sum(x / (k + 1) for k, x in enumerate(w)) == pytest.approx(math.log(2), rel=1e-14)
+    assert sum(x / (2 * k + 1) for k, x in enumerate(w)) == pytest.approx(math.pi / 4, rel=1e-14)
+    assert len(w) == 20
