@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from dubito.integrals import binary, expected_softmax_nll
+from dubito.integrals import binary, expected, expected_softmax_nll
 from dubito.integrals.border import Latent
 from dubito.integrals.two_classes import (
     ERROR,
@@ -71,6 +71,19 @@ def test_the_error_of_the_probabilities_is_that_of_the_larger():
     assert float(p[1]) > 0.9
     assert float(error[0]) == pytest.approx(float((p * _error(log_p[0], F64)).max()), rel=1e-12)
     assert float(error[0]) > 2 * float(p[0] * _error(log_p[0], F64)[0])
+
+
+def test_the_error_within_factors_is_that_of_the_worst_class():
+    g = torch.Generator().manual_seed(3)
+    mean, scale = torch.randn(2, 3, generator=g, dtype=F64), torch.rand(2, 3, generator=g, dtype=F64)
+    factors = torch.randn(2, 3, 1, generator=g, dtype=F64)
+    latent = Latent(mean, scale, factors, torch.full((2, 1), 0.5, dtype=F64))
+    log_p, error, _ = expected._within_factors(latent, 1e-6, 0)
+    rows, target = expected.every_class(latent)
+    each, off, _ = expected.factor_log_likelihood(rows, target, 1e-6, 0)
+    torch.testing.assert_close(log_p, each, rtol=0, atol=0)
+    for row_error, p, stated in zip(error, each.exp(), off):
+        assert float(row_error) == max(float(a * b) for a, b in zip(p, stated))
 
 
 def test_twenty_terms_on_either_side_and_the_first():
