@@ -204,9 +204,9 @@ def test_more_points_until_the_tolerance_or_the_bound(monkeypatch: pytest.Monkey
     latent = as_latent(mean, scale.abs(), factors, 0.5, -1)
     monkeypatch.setattr(expected, "_MANY", 4 * expected._FEW)
     counts = [expected._enough(latent, tol, 1, "normal") for tol in (1.0, 1e-30)]
-    assert counts == [expected._FEW, 4 * expected._FEW]
+    assert counts == [(expected._FEW, True), (4 * expected._FEW, False)]
     empty = as_latent(mean[:0], scale[:0], factors[:0], 0.5, -1)
-    assert expected._enough(empty, 1e-30, 1, "normal") == expected._FEW
+    assert expected._enough(empty, 1e-30, 1, "normal") == (expected._FEW, True)
 
 
 def rows(n: int = 5, classes: int = 4) -> Rows:
