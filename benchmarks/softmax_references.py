@@ -201,15 +201,15 @@ def by_mpmath(
             mp.mpf(tau),
         )
         if tau == 0:
-            small = mp.ncdf(-abs(m) / s)
+            tail = mp.ncdf(-abs(m) / s)
             slope, bend, heat = (
-                mp.npdf(m / s) / s / small,
-                abs(m) * mp.npdf(m / s) / s**3 / small,
+                mp.npdf(m / s) / s / tail,
+                abs(m) * mp.npdf(m / s) / s**3 / tail,
                 mp.mpf(0),
             )
-            log_small = mp.log(small)
+            log_small = mp.log(tail)
         else:
-            log_small, slope, bend, heat = _small(abs(m), s, t)
+            log_small, slope, bend, heat = small(abs(m), s, t)
         share = mp.mpf(1)
         if m > 0:
             log_small, share = mp.log1p(-mp.exp(log_small)), -mp.exp(log_small) / (1 - mp.exp(log_small))
@@ -218,7 +218,7 @@ def by_mpmath(
         return float(log_small), d_mean, [float(share * bend * mp.mpf(x)) for x in scale], float(share * heat)
 
 
-def _small(b: Any, s: Any, t: Any) -> tuple[Any, Any, Any, Any]:
+def small(b: Any, s: Any, t: Any) -> tuple[Any, Any, Any, Any]:
     """log E[sigmoid((s e - b) / t)], and of it the derivatives by -b, by s over s, and by t."""
     if s == 0:
         p = 1 / (1 + mp.exp(b / t))
