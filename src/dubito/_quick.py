@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-_ENGINE = torch.autograd.Variable._execution_engine
+# Not part of torch's public interface: where it is missing, `Tensor.backward` does the same.
+_ENGINE: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
 _ONE = torch.ones(())
 # Options under which Adam does something else than the one kernel that is called here.
 _OTHERWISE = ("amsgrad", "maximize", "capturable", "differentiable", "decoupled_weight_decay")
@@ -91,7 +92,8 @@ def quick(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
 
 def backward(total: Tensor) -> None:
     """``total.backward()``; of a number on the CPU straight to the engine, with the same gradients."""
-    if type(total) is not Tensor or total.dim() or total.dtype != torch.float32 or total.device.type != "cpu":
+    ordinary = type(total) is Tensor and not total.dim() and total.dtype == torch.float32
+    if _ENGINE is None or not ordinary or total.device.type != "cpu":
         total.backward()
     else:
         _ENGINE.run_backward(

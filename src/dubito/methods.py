@@ -133,8 +133,9 @@ def _ln(
     return Stages(head=head, loss=loss, model={"temperature": temperature})
 
 
-def _single_cm(trace: float = 0.01) -> Stages:
-    return Stages(channel=channels.LearnedTransition, penalty=partial(penalties.trace, weight=trace))
+def _single_cm(trace: float = 0.01, init: str = "diagonal", diagonal: float = 0.9) -> Stages:
+    channel = partial(channels.LearnedTransition, init=init, diagonal=diagonal)
+    return Stages(channel=channel, penalty=partial(penalties.trace, weight=trace))
 
 
 def _distill(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import pytest
@@ -14,8 +15,10 @@ from dubito.compose import train_method
 from dubito.data import LabelledData
 from dubito.data._labelled import Triplets
 from dubito.errors import DubitoError
+from dubito.methods import parse
 from dubito.metrics import confusion_error
 from dubito.model import Model
+from dubito.papers import prepare, tanno2019
 from dubito.procedures import DoctorHeads, DoctorNet, Plain, SparseAnnotators
 from dubito.train import fit
 
@@ -83,6 +86,20 @@ def test_a_transition_is_recovered_from_20000_labels(scorecard):
         error = recovered_transition(seed)
         scorecard(10, confusion_error=error)
         assert error < 0.02
+
+
+def test_where_the_single_matrix_starts():
+    """Anywhere on the diagonal, or W = 6 I - 5 as Tanno's runs do: .956 for ten classes."""
+    one, rest = (math.log1p(math.exp(w)) for w in (1.0, -5.0))
+    paper = one / (one + 9 * rest)
+    for spec, wanted in (("", 0.9), (":diagonal=0.7", 0.7), (":init=paper", paper)):
+        method, params = parse(f"single-cm{spec}")
+        start = method.build(**params).channel(10).matrices()
+        assert start.diagonal().tolist() == pytest.approx([wanted] * 10, abs=1e-5)
+    config = next(
+        c for c in tanno2019.FIGURES["figure6"].make("small", None, None) if c.method == "single-cm"
+    )
+    assert prepare.stages(config).channel(10).matrices()[0, 0].item() == pytest.approx(paper, abs=1e-5)
 
 
 @pytest.mark.paper("tanno2019 eq. 4", "tanno2019 listing 1", "tanno2019 listing 3")

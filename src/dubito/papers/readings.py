@@ -51,8 +51,6 @@ READINGS: dict[str, tuple[str, ...]] = {
         "Not stated: ten rounds of EM on MNIST, Glorot's start, pixels divided by 255, a pool after each "
         "of the first two convolutions.",
         "The best epoch is that of the classifier's accuracy against noisy labels of the held-out images.",
-        "The single matrix starts with .9 on its diagonal; the matrices of annotators start as in listing "
-        "2, with .956.",
         "The plain network of the paper has an L2 penalty of a weight that is not given; here it has none.",
         "CIFAR-10's four matrices are in a picture only: ours are made to its description, right 45 % of "
         "the time.",

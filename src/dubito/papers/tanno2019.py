@@ -73,7 +73,7 @@ def _params(method: str, data: str) -> dict[str, Any]:
     fixed: dict[str, dict[str, Any]] = {
         "trace": {"trace": setting(PAPER, "lambda")},
         "no-trace": {"trace": 0.0},
-        "single-cm": {"trace": setting(PAPER, "single_cm_lambda")},
+        "single-cm": {"trace": setting(PAPER, "single_cm_lambda"), "init": "paper"},
         "bootstrap": {"beta": setting(PAPER, "soft_bootstrap_beta"), "kind": "soft"},
         "gem": {"rounds": rounds},
         "mbem": {"rounds": rounds},
