@@ -43,6 +43,39 @@ def test_runs_of_an_earlier_reading_are_shown_and_not_counted(tool):
     assert "- 3 more, of runs with an earlier reading" in text
     assert "Read differently where the paper is silent, here and now: batch 77 for" in text
     assert text.index("\n## table6: increased class-dependent noise\n") < text.index(", an earlier reading\n")
+    earlier = text[text.index(", an earlier reading\n") :]
+    assert "dubito paper run" not in earlier  # it would make other runs
+    assert "No results yet" not in earlier
+
+
+def test_runs_made_before_the_protocol_was_mended_stand_apart(tool):
+    """Tanno's single matrix once started elsewhere: shown, and not one more method of a summary."""
+    configs = item("tanno2019.figure6").make("small", None, None)
+    now = next(c for c in configs if c.method == "single-cm" and c.per_item == 1 and c.seed == 0)
+    before = dataclasses.replace(now, params=(("trace", 0.01),))
+    made = [Result(c, {"test_accuracy": 0.9}) for c in (now, before)]
+    cells, pages = tool("results_cells"), tool("results_paper")
+    assert [s.earlier for s in cells.sections("tanno2019", made)] == [False, True]
+    assert cells.current("tanno2019", made) == made[:1]
+    text = "\n".join(pages._reduced(cells.sections("tanno2019", made)[1]))
+    assert "mended, then for now: params trace=0.01 for init=paper, trace=0.01." in text
+    assert "silent" not in text
+
+
+def test_a_reading_that_is_a_run_of_the_table_too(tool, tmp_path):
+    ours = runs()[0]
+    names = ("validation_accuracy", "noisy_test_accuracy", "test_accuracy")
+    twin = {"id": ours.id, "metrics": dict.fromkeys(names, 0.75)}
+    rows = [
+        {"kind": "about", "round": 1, "command": "c", "hardware": "h"},
+        {"kind": "end", "round": 1, "reading": "a", "why": "x", "result": twin},
+        {"kind": "end", "round": 1, "reading": "b", "why": "x", "result": None},
+    ]
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    shown = "\n".join(tool("results_silent").silent_points(path, [ours]))
+    assert shown.count("0.7500 and 0.8000 in") == 3
+    assert '"b"' not in shown
 
 
 def test_a_change_of_what_the_paper_states_is_no_reading(tool):

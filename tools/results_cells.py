@@ -51,8 +51,13 @@ class Section:
 
     @property
     def earlier(self) -> bool:
-        """Whether the runs differ from the protocol only where the paper is silent: we read it so before."""
-        return only_silent(self.paper, self.changes)
+        """Whether the runs differ from the protocol only where it was read otherwise before."""
+        return read_before(self.paper, self.changes)
+
+    @property
+    def silent(self) -> bool:
+        """Whether they differ only where the paper is silent."""
+        return read_before(self.paper, self.changes, ("SILENT",))
 
 
 def read_all(root: Path) -> dict[str, list[Result]]:
@@ -61,14 +66,16 @@ def read_all(root: Path) -> dict[str, list[Result]]:
     return {name: results for name, results in found.items() if results}
 
 
-def only_silent(paper: str, changes: Sequence[str]) -> bool:
-    """Whether all changes are of fields that the paper does not state (`SILENT` of its module)."""
-    silent = getattr(paper_module(paper), "SILENT", ())
-    return bool(changes) and all(change.split(" ")[0] in silent for change in changes)
+def read_before(paper: str, changes: Sequence[str], names: Sequence[str] = ("SILENT", "MENDED")) -> bool:
+    """Whether all changes are of fields that the paper leaves open (`SILENT` of its module) or that were mended
+    after runs had been recorded (`MENDED`).
+    """
+    fields = [field for name in names for field in getattr(paper_module(paper), name, ())]
+    return bool(changes) and all(change.split(" ")[0] in fields for change in changes)
 
 
 def current(paper: str, results: Sequence[Result]) -> list[Result]:
-    """The runs of sections: without other points of a search, and without an earlier reading of silent points."""
+    """The runs of sections: without other points of a search, and without earlier readings."""
     kept = {r.id for s in sections(paper, results) if not s.earlier for r in s.runs}
     return [r for r in results if r.id in kept]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from results_cells import Section, wanted
+from results_cells import Section, wanted, wanted_ids
 from results_verdicts import agreement
 from results_words import column_words, row_words
 
@@ -30,11 +30,19 @@ def coverage(results: dict[str, list[Result]], found: dict[str, list[Section]]) 
             lines += ["", *_grid(section)]
         missing = [i for i in items(paper).values() if i.id not in {s.item.id for s in with_results}]
         runs = [i for i in missing if wanted(paper, i.id)]
-        lines += ["", "Not run yet: " + (", ".join(f"{i.id} ({i.title})" for i in runs) or "nothing") + "."]
+        have = {r.id for r in results.get(paper, [])}
+        words = ", ".join(f"{i.id} ({i.title}{_shared(paper, i.id, have)})" for i in runs)
+        lines += ["", f"Not run yet: {words or 'nothing'}."]
         drawings = [i.id for i in missing if i not in runs]
         if drawings:
             lines += ["", f"Drawings that need no runs: {', '.join(drawings)}."]
     return "\n".join(lines) + "\n"
+
+
+def _shared(paper: str, item: str, have: set[str]) -> str:
+    """How many runs of an item exist because another one has them too."""
+    made = sum(i in have for i in wanted_ids(paper, item, "paper", None))
+    return f"; {made} of its runs exist, shared with the items above" if made else ""
 
 
 def _grid(section: Section) -> Iterator[str]:

@@ -96,8 +96,10 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     table = section.table
     yield f"## {section.title}"
     yield ""
-    yield f"    {command(section)}"
-    yield "    make results"
+    if section.earlier:
+        yield "Kept as they were made; their configs are in the result lines. Runs today take the present reading."
+    else:
+        yield from (f"    {command(section)}", "    make results")
     yield ""
     yield from _reduced(section)
     yield from _overview(section)
@@ -135,11 +137,13 @@ def _reduced(section: Section) -> Iterator[str]:
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     asked = f"{count} of {section.seeds}" if seeds[-1] <= section.seeds else f"{count}, for {section.seeds},"
     yield f"- Seeds: {asked} per cell; {len(filled)} of {len(cells)} cells have results."
-    if empty:
+    if empty and not section.earlier:
         yield f"- No results yet: {', '.join(row_words(section.item, row) for row in empty)}."
     smaller = [f"size {table.size!r}", *reductions(section)] if table.size != "paper" else []
-    changes = [*smaller, *section.changes]
-    if section.earlier:
+    changes = dict.fromkeys([*smaller, *section.changes])
+    if section.earlier and not section.silent:
+        yield f"- Made before the protocol was mended, then for now: {'; '.join(section.changes)}."
+    elif section.earlier:
         yield f"- Read differently where the paper is silent, here and now: {'; '.join(changes)}."
     elif changes:
         yield f"- Changed from the paper's protocol: {'; '.join(changes)}."

@@ -37,6 +37,23 @@ def silent_points(path: Path, results: Sequence[Result] = ()) -> Iterator[str]:
         found = [_summary(name, seen) for name, seen in (rows | _recorded(results)).items()]
         for summary in sorted((s for s in found if s), key=lambda s: -float(s[1])):
             yield f"| {' | '.join(summary)} |"
+    yield from _twice([r for seen in rounds.values() for rows in seen.values() for r in rows], results)
+
+
+def _twice(rows: Sequence[dict[str, Any]], results: Sequence[Result]) -> Iterator[str]:
+    """Readings that are a run of the table too, with the same seed: how far two such runs are from one another."""
+    recorded = {r.id: r for r in results}
+    names = ("validation_accuracy", "noisy_test_accuracy", "test_accuracy")
+    for row in rows:
+        twin = row.get("result") or {}
+        run = recorded.get(twin.get("id", ""))
+        if run:
+            pairs = (f"{twin['metrics'][n]:.4f} and {run.metrics[n]:.4f} in `{n}`" for n in names)
+            yield ""
+            yield (
+                f'The run of "{row["reading"]}" has config and seed of a run of {run.config.item} above, and '
+                f"is not the same run bit for bit: here and there {', '.join(pairs)}. The table counts its own."
+            )
 
 
 def _recorded(results: Sequence[Result]) -> dict[str, list[dict[str, Any]]]:

@@ -197,7 +197,7 @@ def test_refusals():
     ("full", "position", "digits"),
     [
         ("englesson2023.table1-mnist", -1, "c80e1c4b4ed04f85"),
-        ("collier2020.table1", 0, "32789bcb26a74026"),
+        ("collier2020.table1", 150, "9a84f2f092b22e9a"),
         ("lukasik2020.table7", 7, "3b9948644b7539ad"),
         ("tanno2019.table1a", 0, "ac153e451710f1f7"),
     ],
