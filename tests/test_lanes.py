@@ -10,7 +10,7 @@ from torch import nn
 from dubito import checkpoint, fast, optim
 from dubito._batches import Order
 from dubito._random import generator
-from dubito._replay import stream_batches
+from dubito._replay import draw, stream_batches
 from dubito.backbones import WideResNet
 from dubito.data import LabelledData, augment
 from dubito.errors import DubitoError
@@ -52,6 +52,16 @@ def both(name: str, device: str, **options):
         augment=move, batching="stream", seed=3, device=device, **shared,
     )  # fmt: skip
     return lane, run, visited
+
+
+@pytest.mark.parametrize(("samples", "rows"), [(1, 7), (999, 7), (1000, 1)])
+def test_few_samples_are_drawn_for_each_example(samples, rows):
+    """A thousand may be shared by a batch; a single one would push all its losses the same way."""
+    method, params = parse(f"het:rank=2,integration=mc,samples={samples}")
+    stages = method.build(**params)
+    noise = draw(model_of(stages), stages, 7, torch.device("cpu"), 2)
+    assert tuple(noise["latent"].shape) == (2, samples, rows, 4)
+    assert tuple(noise["factor"].shape) == (2, samples, rows, 2)
 
 
 @pytest.mark.parametrize("name", ["ce", "ln", "smooth", "backward:alpha=0.2", *CHOOSING])

@@ -61,18 +61,22 @@ def is_label_noise(stages: Stages) -> bool:
     return isinstance(stages.target, partial) and stages.target.func is targets.label_noise
 
 
+# From so many samples on all examples of a batch see the same ones; fewer would tie their losses together.
+SHARED_FROM = 1000
+
+
 def draw(model: Model, stages: Stages, examples: int, device: torch.device, *runs: int) -> Noise:
-    """The random numbers of one step, with leading axes `runs`: label noise, and latent noise shared by a batch.
+    """The random numbers of one step, with leading axes `runs`: label noise, and latent noise.
 
     They come from the device's own generator, which a captured graph advances at each replay.
     """
-    found = {}
+    found, own = {}, 1 if model.samples >= SHARED_FROM else examples
     if is_label_noise(stages):
         found["label"] = torch.randn(*runs, examples, model.num_classes, device=device)
     if getattr(model.head, "noisy", False):
-        found["latent"] = torch.randn(*runs, model.samples, 1, model.num_classes, device=device)
+        found["latent"] = torch.randn(*runs, model.samples, own, model.num_classes, device=device)
     if isinstance(model.head, LowRank):
-        found["factor"] = torch.randn(*runs, model.samples, 1, model.head.rank, device=device)
+        found["factor"] = torch.randn(*runs, model.samples, own, model.head.rank, device=device)
     return found
 
 

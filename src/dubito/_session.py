@@ -130,6 +130,10 @@ class Session:
             self.stale += 1
         self.progress.update(record)
 
+    def choose_anew(self, run: Run) -> None:
+        """Forget which epoch was the best."""
+        self.best, self.best_score, self.stale, run.best_epoch = None, -math.inf, 0, None
+
     def stop_early(self, patience: int | None) -> None:
         """Finish when the score has not improved for `patience` evaluations."""
         self.finished = patience is not None and self.stale >= patience

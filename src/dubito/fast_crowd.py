@@ -129,6 +129,13 @@ class CrowdStack:
         own = {k: v for k, v in self._state().items() if k.startswith("model.")}
         return {k.removeprefix("model."): v.detach().clone() for k, v in own.items()}
 
+    @torch.no_grad()
+    def restore(self, snapshot: dict[str, Tensor]) -> None:
+        """Put parameters and buffers of the models back, in place."""
+        state = self._state()
+        for name, value in snapshot.items():
+            state[f"model.{name}"].copy_(value)
+
     def _begin_epoch(self, epoch: int) -> None:
         """As the procedure's own: EM brings posteriors up to date at the end of a round."""
         self.template.epoch = epoch

@@ -167,6 +167,8 @@ def fit(
             if begins:
                 trained.best = session.best
                 trained.begin_epoch(epoch, data)
+                if trained.anew:
+                    session.choose_anew(run)
             if schedule is not None:
                 for group, rate in zip(opt.param_groups, rates):
                     group["lr"] = rate * schedule(step, steps)

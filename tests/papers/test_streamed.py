@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from dubito.data import LabelledData
-from dubito.papers import collier2020, englesson2023, lukasik2020, prepare, runner, streamed
+from dubito.errors import DubitoError
+from dubito.papers import collier2020, englesson2023, lukasik2020, prepare, runner, stacked, streamed
+from dubito.papers.results import Result
 
 BASE = {"network": "lenet5", "train": 96, "validation": 32, "test": 64, "pool": 128, "batch": 32, "epochs": 3}
 
@@ -57,6 +59,32 @@ def test_forward_takes_the_matrix_of_cross_entropy(tmp_path):
     (second,) = streamed.run([config("forward")], folder=tmp_path, device="cpu", known=first)
     assert second.config.method == "forward"
     assert streamed.run([config("ce")], folder=tmp_path, device="cpu", known=first) == []
+
+
+def test_a_matrix_comes_from_training_on_the_same_labels():
+    """Five sets of labels on the same images, and other lengths of training, are other places."""
+    found = englesson2023.TABLES["table2"].make("paper", "cifar10n", None)
+    plain = [c for c in found if c.method == "ce" and c.seed == 0]
+    corrected = [c for c in found if c.method == "forward" and c.seed == 0]
+    assert len({stacked.place(c) for c in plain}) == len(plain) == 5
+    assert {stacked.place(c) for c in corrected} == {stacked.place(c) for c in plain}
+    shorter = dataclasses.replace(plain[0], epochs=100, size="small")
+    assert stacked.place(shorter) != stacked.place(plain[0])
+
+
+def test_a_matrix_read_at_another_percentile_is_refused():
+    wanted = config("forward")
+    first = {stacked.place(wanted): Result(config("ce"), {}, history={"transition": torch.eye(10).tolist()})}
+    assert torch.equal(stacked.estimated_matrix(first, wanted), torch.eye(10, dtype=torch.float64))
+    with pytest.raises(DubitoError, match="another percentile"):
+        stacked.estimated_matrix(first, wanted.with_params(percentile=100.0))
+
+
+def test_runs_that_are_analysed_are_not_stacked():
+    """A stack leaves scores alone: residuals would be missing and never made up for."""
+    found = englesson2023.FIGURES["figure7"].make("paper", None, None)
+    assert not any(stacked.stackable(c) for c in found if c.data == "mnist")
+    assert stacked.stackable(config("ln", network="lenet5"))
 
 
 def test_what_can_be_a_lane():

@@ -205,6 +205,30 @@ def test_doctor_net_first_stage_is_the_mean_over_an_items_labels():
     assert net.head.opinion.grad is None
 
 
+def test_doctor_net_averages_the_heads_of_its_best_epoch():
+    """Stage 2 starts from the best epoch of stage 1, moves the average alone, and is what is handed out."""
+    data, _ = crowd_data(200, 2, gap=1.0, skill=0.5)
+    valid, _ = crowd_data(60, 1, gap=1.0, seed=1)
+    model = Model(nn.Identity(), DoctorHeads(3, 3, num_annotators=4))
+    held = {}
+
+    class Watched(DoctorNet):
+        def begin_epoch(self, epoch, data):
+            if epoch == self.averages_from:
+                held["best"] = {k: v.clone() for k, v in self.best.items()}
+                held["last"] = {k: v.clone() for k, v in self.model.state_dict().items()}
+            super().begin_epoch(epoch, data)
+
+    run = fit(
+        model, data, valid=valid, procedure=partial(Watched, averaging=0.4), epochs=10, batch_size=20, device="cpu",
+        optimizer=partial(optim.adam, lr=0.3), select="best", progress=False, seed=2,
+    )  # fmt: skip
+    assert run.best_epoch > 6
+    moved = {k for k, v in run.model.state_dict().items() if not torch.equal(v, held["best"][k])}
+    assert moved == {"head.opinion"}
+    assert not torch.equal(held["best"]["head.weight"], held["last"]["head.weight"])  # or nothing is tested
+
+
 def test_doctor_net_when_everybody_labels_everything_and_when_somebody_labels_nothing():
     data, _ = crowd_data(10, 4)
     net = doctor(data)

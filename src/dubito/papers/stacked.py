@@ -31,7 +31,7 @@ READINGS = {"englesson2023": (97.0, "below"), "lukasik2020": (99.9, "percentile"
 
 
 def stackable(config: Config) -> bool:
-    """Whether a config can be part of a stack: a network without batch norm, whole epochs, a constant rate."""
+    """Whether a config can be part of a stack: no batch norm, whole epochs, a constant rate, scores alone."""
     return (
         config.network in ("lenet5", "cnn4", "mlp")
         and config.schedule == "constant"
@@ -39,6 +39,7 @@ def stackable(config: Config) -> bool:
         and config.augment == "none"
         and config.epochs > 0
         and not config.annotators
+        and not config.record
         and config.paper not in STUDIES
         and prepare.method_of(config)[0].name
         in ("ce", "smooth", "gce", "bi-tempered", "nan", "bootstrap", "forward", "het", "ln")
@@ -228,12 +229,20 @@ def estimated_matrix(first: dict[tuple[Any, ...], Result], config: Config) -> Te
             where=f"{config.noise} {config.rate:g}, seed {config.seed}",
             remedy="run ce on the same data, noise and seed, in the same call or before",
         )
+    percentile, _ = READINGS.get(config.paper, READINGS["englesson2023"])
+    if config.param("percentile", percentile) != percentile:
+        raise DubitoError(
+            "the matrix was read at another percentile of the predictions", expected=config.param("percentile"),
+            got=percentile, remedy="run it without --streams",
+        )  # fmt: skip
     return torch.tensor(first[place(config)].history["transition"], dtype=torch.float64)
 
 
 def place(config: Config) -> tuple[Any, ...]:
-    """What a first stage and its second share."""
-    return config.paper, config.data, config.network, config.noise, config.rate, config.seed
+    """What a first stage and its second share: data and labels, network, length of training, seed."""
+    labels = config.labels, config.noise, config.rate, config.matrix
+    length = config.size, config.epochs, config.steps
+    return config.paper, config.data, *labels, config.network, *length, config.seed
 
 
 def _numeric(name: str, value: Any) -> bool:

@@ -91,6 +91,7 @@ class CrowdRuns:
         self.best: dict[str, Tensor] | None = None
         self.scores: list[list[float]] = [[] for _ in configs]
         self.best_epoch, self.seconds = [0] * len(configs), 0.0
+        self.since = 0  # epochs that are no longer in the choice of the best
 
     def steps(self) -> Iterator[None]:
         """Train; after each epoch the weights are kept of every run whose validation accuracy is a new best."""
@@ -112,7 +113,7 @@ class CrowdRuns:
             return
         log_p = self.stack.log_probs(torch.stack([_rows(v) for v in valid]))
         accuracies = [_accuracy(of_run.argmax(-1), part) for of_run, part in zip(log_p, valid)]
-        better = [a > max(before, default=-1.0) for a, before in zip(accuracies, self.scores)]
+        better = [a > max(before[self.since :], default=-1.0) for a, before in zip(accuracies, self.scores)]
         now = self.stack.snapshot()
         if self.best is None:
             self.best = now
@@ -123,6 +124,9 @@ class CrowdRuns:
         for i, accuracy in enumerate(accuracies):
             self.scores[i].append(accuracy)
             self.best_epoch[i] = epoch if better[i] else self.best_epoch[i]
+        if getattr(self.stack.template, "averages_from", None) == epoch:
+            self.stack.restore(self.best)
+            self.best, self.since = None, epoch
 
     def results(self) -> list[Result]:
         """One result per config, scored as by the plain runner; the seconds of a stack are shared evenly."""

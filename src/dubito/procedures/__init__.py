@@ -4,7 +4,8 @@ A procedure is a module that holds the networks it trains and any state that bel
 checkpoint of its state dict resumes it. Before training the loop calls ``procedure.begin(data)`` once, before an
 epoch ``procedure.begin_epoch(epoch, data)``, ``procedure(batch, draw)`` for the loss of a step, and
 ``procedure.end(data)`` at the end; `procedure.model` is what is evaluated. The loop also keeps `procedure.epoch`,
-`procedure.epochs` and `procedure.best` up to date.
+`procedure.epochs` and `procedure.best` up to date. Where `procedure.anew` is true the choice of the best epoch
+begins anew with the present one.
 """
 
 from .annotators import SparseAnnotators

@@ -93,8 +93,10 @@ class DoctorNet(Plain):
         stage 2   cross-entropy of the item's mean label against the weighted mean of the heads of annotators who
                   did not label it, so that no head is judged by what it learned by heart
 
-    When everybody labels everything the mask leaves nobody, and all heads count. Only the heads of the labels in a
-    batch are computed in stage 1; stage 2 needs all of them.
+    Where there are validation data, stage 2 goes on from the best epoch of stage 1, and the best epoch is then
+    chosen among its own: what is handed out has learned its average. When everybody labels everything the mask
+    leaves nobody, and all heads count. Only the heads of the labels in a batch are computed in stage 1; stage 2
+    needs all of them.
 
     Arguments:
         averaging: share of the epochs that go to stage 2.
@@ -113,9 +115,14 @@ class DoctorNet(Plain):
         self.averaging, self.head = averaging, model.head
 
     @property
+    def averages_from(self) -> int:
+        """The first epoch of stage 2, counted from 0."""
+        return self.epochs - round(self.averaging * self.epochs)
+
+    @property
     def second_stage(self) -> bool:
         """Whether trunk and heads are frozen by now."""
-        return self.epoch >= self.epochs - round(self.averaging * self.epochs)
+        return self.epoch >= self.averages_from
 
     def begin(self, data: LabelledData) -> None:
         """Leave annotators without labels out of the mean."""
@@ -125,6 +132,13 @@ class DoctorNet(Plain):
             )
         given = torch.bincount(crowd_of(data).annotator, minlength=self.head.num_annotators) > 0
         self.head.heard.copy_(given)
+
+    def begin_epoch(self, epoch: int, data: LabelledData) -> None:
+        """Take up the best weights of stage 1 where stage 2 begins."""
+        super().begin_epoch(epoch, data)
+        self.anew = epoch == self.averages_from
+        if self.anew and self.best is not None:
+            self.model.load_state_dict(self.best)
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """Mean over the items of the step of the loss of the present stage; 0 for items without labels."""

@@ -60,6 +60,7 @@ class Plain(nn.Module):
         self._wants = set() if target is None else set(inspect.signature(target).parameters)
         self.epoch, self.epochs = 0, 1
         self.best: Mapping[str, Tensor] | None = None
+        self.anew = False  # whether the choice of the best epoch begins anew with this one
 
     def begin(self, data: LabelledData) -> None:
         """Before training, and before a checkpoint is taken up: make room for state that belongs to examples."""
