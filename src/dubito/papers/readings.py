@@ -36,9 +36,9 @@ READINGS: dict[str, tuple[str, ...]] = {
         "Not stated: 1,000 samples for the heteroscedastic methods; forward correction takes its matrix "
         "from plain training, the best example below the 97th percentile of each class (the top on "
         "CIFAR-100).",
-        "Not stated: He's start of the WideResNet; isotropic and diagonal covariances have the root lam plus a square, "
-        "with the temperature and lam that the paper chose for the full form; the bi-tempered normaliser is "
-        "exact, not five iterations; mean and covariance have a linear layer each, also on MNIST; images are "
+        "Not stated: He's start of the WideResNet; isotropic and diagonal covariances have the root lam plus a "
+        "square, with the temperature and lam that the paper chose for the full form; the bi-tempered normaliser "
+        "is exact, not five iterations; mean and covariance have a linear layer each, also on MNIST; images are "
         "padded after they are normalised.",
         'Figure 3: "gradient descent" is read as Adam\'s, since 2,000 plain steps of 1e-4 hardly leave the start '
         "(such runs are among the results). Not stated: 500 points with a spread of .1, a fifth of the labels "
