@@ -187,3 +187,26 @@ def test_runs_that_give_up_a_class_are_named(tool):
         "| ce (plain training) |  | 2 | 18.0 % | 90.00 |",
     ]
     assert list(tool("results_lost").lost(tool("results_cells").sections("lukasik2020", kept)[0])) == []
+
+
+def test_hours_on_a_gpu_and_on_a_cpu_are_told_apart(tool):
+    gpu, cpu = (
+        dataclasses.replace(runs()[0], seconds=s, hardware=h)
+        for s, h in ((360.0, "H200, b"), (720.0, "x86 CPU, 2"))
+    )
+    hours = tool("results_paper")._hours
+    assert hours([gpu, cpu]) == "0.10 GPU hours and 0.20 hours on a CPU"
+    assert hours([cpu]) == "0.20 hours on a CPU"
+    assert hours([]) == "0.00 GPU hours"
+
+
+def test_points_in_the_plane_are_looked_at_and_not_chosen_by(tool):
+    configs = item("englesson2023.figure3").make("paper", None, None)
+    plane = [Result(c, {"test_accuracy": 0.9}) for c in configs if c.data == "two-moons"]
+    assert len(plane) == 2
+    assert tool("results_groups").places(plane) == []
+    digits = shortened("englesson2023.table1-mnist", "mnist")
+    assert len(tool("results_groups").places(digits + plane)) == 1
+    readme = tool("results_readme").readme_table
+    assert "(two-moons.png)" in readme({"englesson2023": digits + plane})
+    assert "(table1-mnist.png)" in readme({"englesson2023": digits})

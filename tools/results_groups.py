@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from results_words import noise_words, parameters
 
 from dubito.papers.configs import Config
+from dubito.papers.planar import SETS
 from dubito.papers.results import Result
 from dubito.papers.statistics import FEWEST_SEEDS, Summary, paired, summarise
 from dubito.papers.tables import METRICS, method_label
@@ -71,9 +72,12 @@ class Place:
 
 
 def places(results: Iterable[Result]) -> list[Place]:
-    """Group and rank; places with a single method say nothing and are left out, and an oracle is no choice."""
+    """Group and rank; places with a single method say nothing and are left out, and an oracle is no choice.
+
+    Points in the plane are drawn to be looked at, and nobody chooses a method by them.
+    """
     groups: dict[Config, dict[tuple[str, str], list[Result]]] = {}
-    for result in (r for r in results if r.config.method != "oracle"):
+    for result in (r for r in results if r.config.method != "oracle" and r.config.data not in SETS):
         variant = (method_label(result.config), parameters(result.config.params))
         groups.setdefault(_key(result.config), {}).setdefault(variant, []).append(result)
     made = []

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from results_cells import Section, current, read_all, sections
 from results_coverage import coverage, coverage_lines
-from results_paper import paper_page
+from results_paper import PICTURES, paper_page
 from results_precision import precision_page
 from results_readme import BEGIN, END, readme_table
 from results_silent import silent_points
@@ -26,7 +26,6 @@ from dubito.papers.results import Result, read
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = Path("docs/results")
 TABLE = Path("src/dubito/papers/which_method.json")  # read by `dubito.papers.which`
-PICTURE = "englesson2023.table1-mnist"
 
 
 def pages(results: dict[str, list[Result]], notes: dict[str, list[str]] | None = None) -> dict[Path, str]:
@@ -91,17 +90,18 @@ def stale(root: Path) -> list[str]:
 
 
 def write(root: Path) -> list[Path]:
-    """Write what changed, and the picture; return the paths of the pages."""
+    """Write what changed, and the pictures; return the paths of the pages."""
     made = everything(root)
     for path, text in made.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
-    results = read_all(root / "results")
-    if any(r.config.item == "table1-mnist" for r in results.get("englesson2023", ())):
-        from dubito.papers import figures
+    for name, (file, _) in PICTURES.items():
+        paper = name.partition(".")[0]
+        page = made.get(DOCS / f"{paper}.md", "")
+        if f"({file}.svg)" in page:
+            from dubito.papers import figures
 
-        drawing = figures.picture(PICTURE, results["englesson2023"])
-        figures.save(drawing, root / DOCS / PICTURE.partition(".")[2])
+            figures.save(figures.picture(name, read(root / "results" / paper)), root / DOCS / file)
     return list(made)
 
 

@@ -39,6 +39,17 @@ LEGEND = (
 )
 
 
+# Item -> file below docs/results, and what the picture shows.
+PICTURES = {
+    "englesson2023.table1-mnist": (
+        "table1-mnist",
+        "Accuracy against the rate of noise, ours and the paper's",
+    ),
+    "englesson2023.figure3": ("two-moons", "Decision regions of plain training and of LN on two moons"),
+    "lukasik2020.figure5": ("two-gaussians", "The separator of two Gaussians, smoothed and penalised"),
+}
+
+
 def paper_page(
     paper: str, results: Sequence[Result], found: Sequence[Section], notes: Sequence[str] = ()
 ) -> str:
@@ -53,8 +64,9 @@ def paper_page(
         *_totals(results, found),
         *(f"- {note}" for note in notes),
     ]
-    if any(s.item.id == "table1-mnist" for s in found) and paper == "englesson2023":
-        lines += ["", "![Accuracy against the rate of noise, ours and the paper's](table1-mnist.svg)"]
+    for item, (file, words) in PICTURES.items():
+        if any(f"{paper}.{s.item.id}" == item and not s.earlier for s in found):
+            lines += ["", f"![{words}]({file}.svg)"]
     for section in sorted(found, key=lambda s: (s.earlier, not s.printed)):
         lines += ["", *_section(section, results)]
     lines += ["", *_orderings(paper, results), "", *readings(paper)]
@@ -69,13 +81,19 @@ def _totals(results: Sequence[Result], found: Sequence[Section]) -> Iterator[str
         [s for s in found if s.earlier],
         "more, of runs with an earlier reading of what the paper leaves open, are kept and not counted above",
     )
-    hours = device_hours(results)
-    yield f"- {len(results)} runs, {hours:.2f} GPU hours; runs side by side share the time that they took together."
+    yield f"- {len(results)} runs, {_hours(results)}; runs side by side share the time that they took together."
     yield f"- Hardware: {', '.join(sorted({r.hardware for r in results if r.hardware})) or 'not recorded'}."
     dates = sorted({r.date[:10] for r in results if r.date})
     yield f"- Dates of the runs: {' to '.join(dict.fromkeys((dates[0], dates[-1]))) if dates else 'not recorded'}."
     commits = sorted({r.commit[:12] + (" (changed)" if r.dirty else "") for r in results if r.commit})
     yield f"- Commits: {', '.join(commits) or 'not recorded'}."
+
+
+def _hours(results: Sequence[Result]) -> str:
+    """ "0.20 GPU hours and 0.10 hours on a CPU"."""
+    parts = [[r for r in results if r.on_gpu is gpu] for gpu in (True, False)]
+    words = ("GPU hours", "hours on a CPU")
+    return " and ".join(f"{device_hours(p):.2f} {w}" for p, w in zip(parts, words) if p) or "0.00 GPU hours"
 
 
 def _counted(found: Sequence[Section], words: str) -> Iterator[str]:
@@ -128,12 +146,12 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
 
 def _reduced(section: Section) -> Iterator[str]:
     """What is less than in the paper, or different from it."""
-    table, hours = section.table, device_hours(section.runs)
+    table = section.table
     cells = {(e.row, e.column) for e in table.entries}
     filled = {(e.row, e.column): e.ours.seeds for e in table.entries if e.ours}
     seeds = sorted(set(filled.values())) or [0]
     empty = [row for row in table.rows if not any(place[0] == row for place in filled)]
-    yield f"- {len(section.runs)} of {section.wanted} runs, {hours:.2f} GPU hours."
+    yield f"- {len(section.runs)} of {section.wanted} runs, {_hours(section.runs)}."
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     asked = f"{count} of {section.seeds}" if seeds[-1] <= section.seeds else f"{count}, for {section.seeds},"
     yield f"- Seeds: {asked} per cell; {len(filled)} of {len(cells)} cells have results."
@@ -149,7 +167,7 @@ def _reduced(section: Section) -> Iterator[str]:
         yield f"- Changed from the paper's protocol: {'; '.join(changes)}."
     else:
         yield "- Network, noise, optimiser, length of training and selection are the paper's, as read below."
-    numeric = sorted({h.partition(", ")[2] for r in section.runs if ", " in (h := r.hardware)})
+    numeric = sorted({r.hardware.partition(", ")[2] for r in section.runs if r.on_gpu} - {""})
     if numeric:
         yield f"- Arithmetic: {'; '.join(numeric)}; the paper's is not stated."
 

@@ -40,7 +40,7 @@ def _line(name: str, entry: Item, by_id: Mapping[str, Result]) -> str:
         return f"{name:<30} {dashes}  {entry.title} (a drawing)"
     counts = [len(made), *(len(entry.make(size, None, None)) for size in ("small", "smoke"))]
     runs = " ".join(f"{count:>6}" for count in counts)
-    done = [by_id[i] for i in map(run_id, made) if i in by_id] if by_id else []
+    done = [by_id[i] for i in map(run_id, made) if i in by_id and by_id[i].on_gpu] if by_id else []
     measured = f"{device_hours(done) / len(done) * len(made):.2g}" if done else "-"
     return f"{name:<30} {runs} {entry.hours:>10g} {measured:>10}  {entry.title}"
 

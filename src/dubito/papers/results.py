@@ -53,6 +53,11 @@ class Result:
         """The run's identity."""
         return run_id(self.config)
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it was made on a GPU."""
+        return "CPU" not in self.hardware
+
     def to_json(self) -> dict[str, Any]:
         """One object of plain values."""
         facts = {"id": self.id, "seed": self.config.seed, "config": self.config.to_json()}

@@ -20,7 +20,7 @@ GRID = 80
 
 
 class Reduced(NamedTuple):
-    """What is trained on the spot in place of two layers of 2,000 and 2,000 steps of gradient descent."""
+    """What is trained on the spot in place of two layers of 2,000 and 2,000 steps."""
 
     width: int
     steps: int
@@ -47,10 +47,11 @@ def draw(name: str, results: Sequence[Result], size: str, data: str | None) -> D
         spot = SPOT[size]
         how = (
             f"Reduced: two hidden layers of {spot.width}, {spot.steps} full-batch steps of Adam at "
-            f"{spot.lr:g} in place of 2,000 units and 2,000 steps of gradient descent; {spot.points} points."
+            f"{spot.lr:g} in place of 2,000 units and 2,000 steps at 0.0001; {spot.points} points."
         )
     if not any(found.values()):
         raise DubitoError("these runs kept no regions", where=name, remedy="run with record=regions")
+    names = [s for s in names if any(found.get((s, m)) for m in METHODS)]
     figure, axes = sheet(len(names), 2, 8.6, 3.7 * len(names))
     image: Any = None
     for row, set_name in enumerate(names):
