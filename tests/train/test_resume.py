@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dubito import channels, heads, losses, optim, penalties, targets
 from dubito._session import digest
 from dubito.errors import DubitoError
-from dubito.procedures import CoTeaching, Pruning, SelfPaced
+from dubito.procedures import CoTeaching, DoctorHeads, DoctorNet, Pruning, SelfPaced
 from dubito.runs import read_metrics, read_result
 from dubito.train import Run, fit
 
@@ -64,7 +64,11 @@ RUNS: dict[str, Callable[..., Run]] = {
     "crowd": labelled(
         channel=partial(channels.AnnotatorConfusion, 4, 3), data=crowd(50), penalty=penalties.trace
     ),
-}
+    "doctor net": labelled(
+        head=partial(DoctorHeads, num_annotators=4), procedure=partial(DoctorNet, averaging=0.7),
+        data=crowd(50), select="best",
+    ),
+}  # fmt: skip
 
 
 class Restless(nn.Module):
