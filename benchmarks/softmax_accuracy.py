@@ -96,7 +96,8 @@ def main() -> None:
         row = json.loads(text)
         sets[len(row["mean"]), row["tau"]].append(row)
     about = {
-        "command": "python benchmarks/softmax_accuracy.py " + " ".join(Path(word).name for word in sys.argv[1:]),
+        "command": "python benchmarks/softmax_accuracy.py "
+        + " ".join(Path(word).name for word in sys.argv[1:]),
         "hardware": torch.cuda.get_device_name() if args.device == "cuda" else platform.machine(),
         "device": args.device,
         "torch": torch.__version__,
