@@ -51,8 +51,14 @@ def readme_table(results: dict[str, list[Result]]) -> str:
 def _picture(results: dict[str, list[Result]]) -> str:
     """Decision regions say more at a glance than curves; curves where there are none."""
     if any(r.config.item == "figure3" for r in results["englesson2023"]):
-        words = "A fifth of the labels is wrong: plain training bends around single points, LN leaves them unfitted"
-        return f"![{words}](two-moons.png)"
+        return "\n".join(
+            (
+                "Two moons with a fifth of the labels wrong, figure 3 of the same paper, trained here: plain",
+                "training bends around single points, the logistic-normal likelihood (`ln`) leaves them unfitted.",
+                "",
+                "![Decision regions of plain training and of LN on two moons](two-moons.png)",
+            )
+        )
     return "![Accuracy against the rate of wrong labels, ours and the paper's](table1-mnist.png)"
 
 
