@@ -229,6 +229,49 @@ def test_doctor_net_averages_the_heads_of_its_best_epoch():
     assert not torch.equal(held["best"]["head.weight"], held["last"]["head.weight"])  # or nothing is tested
 
 
+@pytest.mark.parametrize("batching", ["epoch", "stream"])
+def test_doctor_net_that_stops_early_still_learns_its_average(batching):
+    """Patience ends stage 1, not the run: stage 2 follows from the best epoch, in the epochs it would have had."""
+    data, _ = crowd_data(200, 2, gap=1.0, skill=0.5)
+    valid, _ = crowd_data(60, 1, gap=1.0, seed=1)
+    kept = {}
+
+    class Watched(DoctorNet):
+        def begin_epoch(self, epoch, data):
+            super().begin_epoch(epoch, data)
+            if epoch == self.averages_from:
+                kept.update({k: v.clone() for k, v in self.model.state_dict().items()})
+
+    def run(epochs, averaging, **options):
+        model = Model(nn.Identity(), DoctorHeads(3, 3, num_annotators=4))
+        return fit(
+            model, data, valid=valid, procedure=partial(Watched, averaging=averaging), epochs=epochs, batch_size=30,
+            batching=batching, device="cpu", optimizer=partial(optim.adam, lr=0.3), select="best", progress=False,
+            seed=2, **options,
+        )  # fmt: skip
+
+    found = run(40, 0.25, patience=3)
+    epochs = [r["epoch"] for r in found.history]
+    first = [e for e in epochs if e <= 30]
+    assert 3 < len(first) < 30  # or nothing is tested
+    assert epochs[len(first)] == 31
+    assert found.best_epoch > 30
+    scores = [r["valid_accuracy"] for r in found.history[: len(first)]]
+    best = 1 + scores.index(max(scores))
+    wanted = run(best, 1e-3).procedure.model.state_dict()  # one stage, to the best epoch
+    torch.testing.assert_close(kept, dict(wanted))
+    moved = {k for k, v in found.model.state_dict().items() if not torch.equal(v, kept[k])}
+    assert moved == {"head.opinion"}
+
+
+def test_doctor_net_without_a_second_stage_stops_for_good():
+    """Of two epochs none goes to the average: early stopping ends the run."""
+    net = doctor(crowd_data(10, 2)[0])
+    assert [(setattr(net, "epoch", e), net.later)[1] for e in (0, 7, 8, 9)] == [8, 8, None, None]
+    net.epochs, net.epoch = 2, 0
+    assert (net.averages_from, net.later) == (2, None)
+
+
 def test_doctor_net_when_everybody_labels_everything_and_when_somebody_labels_nothing():
     data, _ = crowd_data(10, 4)
     net = doctor(data)
