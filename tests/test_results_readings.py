@@ -232,3 +232,17 @@ def test_points_in_the_plane_are_looked_at_and_not_chosen_by(tool):
     readme = tool("results_readme").readme_table
     assert "(two-moons.png)" in readme({"englesson2023": digits + plane})
     assert "(table1-mnist.png)" in readme({"englesson2023": digits})
+
+
+def test_statements_on_printed_numbers_in_doubt_say_so(tool):
+    """In their row and below the table, with how many comparisons are concerned; other papers have no such list."""
+    lines = list(tool("results_paper")._orderings("lukasik2020", []))
+    assert [line[:5] for line in lines if "(partly in doubt, see below)" in line] == ["| 9 |"]
+    at = lines.index(
+        "Partly in doubt, since they rest on printed numbers that do not fit the rest of the paper:"
+    )
+    assert lines[at + 2 :] == [
+        "- 9, 12 of 34 comparisons: table 5 prints for plain distillation on CIFAR-10 the numbers of undistilled "
+        "training."
+    ]
+    assert "doubt" not in "\n".join(tool("results_paper")._orderings("collier2020", []))
