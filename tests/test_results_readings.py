@@ -62,6 +62,28 @@ def test_runs_made_before_the_protocol_was_mended_stand_apart(tool):
     assert "silent" not in text
 
 
+@pytest.mark.parametrize(
+    ("home", "other", "changes"),
+    [
+        ("englesson2023.figure3", "englesson2023.table1-mnist", {"optimizer": "gd"}),
+        ("tanno2019.figure6", "tanno2019.figure3", {"params": (("trace", 0.7),)}),
+        ("tanno2019.figure6", "tanno2019.table1b", {"params": (("trace", 0.7),)}),
+    ],
+)
+def test_what_was_mended_in_one_item_is_a_change_in_another(tool, home, other, changes):
+    """Only the item whose protocol was mended has earlier readings; elsewhere the same field was changed."""
+    paper, (field,) = home.partition(".")[0], changes
+    made = []
+    for name in (home, other):
+        id_ = name.partition(".")[2]
+        ours = next(c for c in item(name).make("paper", None, None) if c.item == id_)
+        made.append(Result(dataclasses.replace(ours, **changes), {"test_accuracy": 0.9}))
+    found = {s.item.id: s for s in tool("results_cells").sections(paper, made)}
+    kept = [found[name.partition(".")[2]] for name in (home, other)]
+    assert all(s.changes[0].startswith(f"{field} ") for s in kept)
+    assert [s.earlier for s in kept] == [True, False]
+
+
 def test_a_reading_that_is_a_run_of_the_table_too(tool, tmp_path):
     ours = runs()[0]
     names = ("validation_accuracy", "noisy_test_accuracy", "test_accuracy")
@@ -210,3 +232,17 @@ def test_points_in_the_plane_are_looked_at_and_not_chosen_by(tool):
     readme = tool("results_readme").readme_table
     assert "(two-moons.png)" in readme({"englesson2023": digits + plane})
     assert "(table1-mnist.png)" in readme({"englesson2023": digits})
+
+
+def test_statements_on_printed_numbers_in_doubt_say_so(tool):
+    """In their row and below the table, with how many comparisons are concerned; other papers have no such list."""
+    lines = list(tool("results_paper")._orderings("lukasik2020", []))
+    assert [line[:5] for line in lines if "(partly in doubt, see below)" in line] == ["| 9 |"]
+    at = lines.index(
+        "Partly in doubt, since they rest on printed numbers that do not fit the rest of the paper:"
+    )
+    assert lines[at + 2 :] == [
+        "- 9, 12 of 34 comparisons: table 5 prints for plain distillation on CIFAR-10 the numbers of undistilled "
+        "training."
+    ]
+    assert "doubt" not in "\n".join(tool("results_paper")._orderings("collier2020", []))

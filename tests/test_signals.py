@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,14 @@ with RunFolder(sys.argv[1], {}) as run, stop_on_signals() as stop:
             run.save(step, {"model": {"w": torch.tensor(float(step))}}, {})
             stop.leave()
 """
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """SIGINT as at a terminal, here and in a test's processes: a shell ignores it for jobs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
@@ -133,6 +141,51 @@ def test_a_second_sigint_while_python_shuts_down() -> None:
     _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (130, "")
     assert time.monotonic() - since < 2
+
+
+@pytest.mark.rel
+def test_a_loop_that_was_told_to_ignore_sigint_goes_on(tmp_path: Path) -> None:
+    """Scorecard 23: as `nohup dubito fit ... &` in a script: Ctrl-C passes it by, SIGTERM saves and stops it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process = start(tmp_path / "run")
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (143, "")
+    assert checkpoint.load_latest(tmp_path / "run" / "checkpoints") is not None
+
+
+@pytest.mark.rel
+def test_a_command_that_was_told_to_ignore_sigint_goes_on() -> None:
+    """Scorecard 23: nor is SIGINT heard outside a loop, not even while Python shuts down."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process = command(slow=True)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ends\n"
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.kill()
+    process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_ignored_signal_stays_ignored(number: int) -> None:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as stop:
+            signal.raise_signal(number)
+            assert signal.getsignal(number) is signal.SIG_IGN
+            assert not stop
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_second_sigterm_is_patient() -> None:

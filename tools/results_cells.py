@@ -52,12 +52,12 @@ class Section:
     @property
     def earlier(self) -> bool:
         """Whether the runs differ from the protocol only where it was read otherwise before."""
-        return read_before(self.paper, self.changes)
+        return read_before(self.paper, self.item.id, self.changes)
 
     @property
     def silent(self) -> bool:
         """Whether they differ only where the paper is silent."""
-        return read_before(self.paper, self.changes, ("SILENT",))
+        return read_before(self.paper, self.item.id, self.changes, mended=False)
 
 
 def read_all(root: Path) -> dict[str, list[Result]]:
@@ -66,11 +66,15 @@ def read_all(root: Path) -> dict[str, list[Result]]:
     return {name: results for name, results in found.items() if results}
 
 
-def read_before(paper: str, changes: Sequence[str], names: Sequence[str] = ("SILENT", "MENDED")) -> bool:
-    """Whether all changes are of fields that the paper leaves open (`SILENT` of its module) or that were mended
-    after runs had been recorded (`MENDED`).
+def read_before(paper: str, item: str, changes: Sequence[str], mended: bool = True) -> bool:
+    """Whether all changes are of fields that the paper leaves open (`SILENT` of its module) or, with `mended`, that
+    were mended after runs of this item had been recorded (`MENDED`, by item).
     """
-    fields = [field for name in names for field in getattr(paper_module(paper), name, ())]
+    module = paper_module(paper)
+    fields = [
+        *getattr(module, "SILENT", ()),
+        *(getattr(module, "MENDED", {}).get(item, ()) if mended else ()),
+    ]
     return bool(changes) and all(change.split(" ")[0] in fields for change in changes)
 
 

@@ -9,7 +9,7 @@ from results_cells import Section, interval_text, reductions
 from results_course import ends
 from results_lost import lost
 from results_open import open_cells, signed
-from results_parts import failing_parts
+from results_parts import doubtful_parts, failing_parts
 from results_power import tellable
 from results_protocol import command, readings
 from results_search import search
@@ -240,7 +240,8 @@ def _orderings(paper: str, results: Sequence[Result]) -> Iterator[str]:
     )
     findings = check(paper, results)
     for f in findings:
-        yield f"| {f.claim.number} | {f.claim.text} | {f.outcome} | {f.holds} | {f.fails} | {f.unknown} |"
+        doubt = " (partly in doubt, see below)" if any(doubtful_parts(paper, f.claim)) else ""
+        yield f"| {f.claim.number} | {f.claim.text}{doubt} | {f.outcome} | {f.holds} | {f.fails} | {f.unknown} |"
     broken = [(f, part) for f in findings for part in failing_parts(paper, f, results)]
     yield ""
     total = Counter(f.outcome for f in findings)
@@ -248,3 +249,11 @@ def _orderings(paper: str, results: Sequence[Result]) -> Iterator[str]:
     if broken:
         yield from ("", "Comparisons that fail:", "")
         yield from (f"- {f.claim.number}: {text}" for f, text in broken)
+    doubtful = [(f, text) for f in findings for text in doubtful_parts(paper, f.claim)]
+    if doubtful:
+        yield from (
+            "",
+            "Partly in doubt, since they rest on printed numbers that do not fit the rest of the paper:",
+            "",
+        )
+        yield from (f"- {f.claim.number}, {text}" for f, text in doubtful)

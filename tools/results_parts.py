@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dubito.papers.claims import FAILS, Finding, _FromResults
+from dubito.papers.claims import FAILS, Claim, Finding, _FromResults
+from dubito.papers.claims._doubts import DOUBTS
 from dubito.papers.claims._parts import Above, At, Starred, Wider, Within
 from dubito.papers.results import Result
 
@@ -18,6 +19,14 @@ def failing_parts(paper: str, finding: Finding, results: Sequence[Result]) -> It
     for part in finding.claim.parts:
         if part.decide(source) == FAILS:
             yield _words(part, source)
+
+
+def doubtful_parts(paper: str, claim: Claim) -> Iterator[str]:
+    """How many comparisons of a statement of the printed tables rest on numbers in doubt, and why."""
+    for doubt in DOUBTS.get(paper, ()) if claim.printed else ():
+        count = sum(doubt.concerns(part) for part in claim.parts)
+        if count:
+            yield f"{count} of {len(claim.parts)} comparisons: {doubt.why}."
 
 
 def _words(part: Any, source: _FromResults) -> str:

@@ -66,7 +66,9 @@ class _Unwinding(StopRequest):
 def stop_on_signals() -> Iterator[StopRequest]:
     """Turn the first SIGINT or SIGTERM into a flag; a second SIGINT ends the process at once with status 130.
 
-    Handlers are put back on the way out. Outside the main thread nothing is installed and the flag stays False.
+    Handlers are put back on the way out. Outside the main thread nothing is installed and the flag stays False. A
+    signal that the process was started to ignore stays ignored: a shell in a script lets Ctrl-C pass by what it
+    put in the background.
 
     Example:
         >>> with stop_on_signals() as stop:
@@ -97,7 +99,7 @@ def unwind_on_signals() -> Iterator[None]:
         request.number = request.number or _STATUS.get(end.code)
         raise
     finally:
-        if request and threading.current_thread() is threading.main_thread():
+        if request and threading.current_thread() is threading.main_thread() and _ours(signal.SIGINT):
             signal.signal(signal.SIGINT, request._receive)
 
 
@@ -107,9 +109,14 @@ def _receiving(stop: StopRequest) -> Iterator[StopRequest]:
     try:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not None:  # None: installed by C code, could not be put back
+                if _ours(number):
                     previous[number] = signal.signal(number, stop._receive)
         yield stop
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _ours(number: int) -> bool:
+    """Whether to receive a signal: not one that is ignored, nor one that C code has (it could not be put back)."""
+    return signal.getsignal(number) not in (signal.SIG_IGN, None)

@@ -105,7 +105,8 @@ def fit(
         balanced: an epoch shows so many examples of each class, drawn anew every time, in place of all examples.
         augment: called as ``augment(x, seed=, epoch=, index=)``; one that names ``masks`` gets and returns both.
         select: ``"last"`` keeps the final weights, ``"best"`` those with the best accuracy on `valid`.
-        patience: stop after so many evaluations without a better accuracy on `valid`.
+        patience: stop after so many evaluations without a better accuracy on `valid`, or go on to the next stage
+            of a procedure that has one (`DoctorNet`).
         clip: largest norm of the gradient. ema: decay of an average of the weights, which is then evaluated.
         amp: bfloat16 where torch deems it safe. compile: backbone and head go through torch.compile; the name of a
             backend, or True for the usual one.
@@ -195,6 +196,8 @@ def fit(
                     judged = trained.model if average is None else average
                     session.record(run, judged, epoch + 1, _validation(judged, valid, ranks))
                     session.stop_early(patience)
+                    if session.finished and trained.later is not None:
+                        step, session.finished = order.steps(trained.later), False
                 session.save(step, run, trained, opt, average)
             elif session.due(step, checkpoint_every):
                 watch.report()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from dubito.errors import DubitoError
 from dubito.papers import PAPERS, item, items
 from dubito.papers.claims import FAILS, HOLDS, UNKNOWN, Claim, check, check_printed, claims, report
 from dubito.papers.claims import _FromResults as FromResults
+from dubito.papers.claims._doubts import DOUBTS
 from dubito.papers.claims._parts import (
     Above,
     AnyOf,
@@ -24,7 +27,7 @@ from dubito.papers.claims._parts import (
 )  # fmt: skip
 from dubito.papers.claims._units import confusion_formulas, logistic_normal_formulas, smearing_formulas
 from dubito.papers.results import Result
-from dubito.papers.tables import METRICS
+from dubito.papers.tables import METRICS, paper_value, table
 
 COUNTS = {"collier2020": 10, "englesson2023": 11, "lukasik2020": 12, "tanno2019": 12}
 
@@ -59,6 +62,46 @@ def _cells(part):
         elif isinstance(value, tuple):
             found += [v for v in value if hasattr(v, "fields")]
     return found
+
+
+IN_DOUBT = {
+    ("lukasik2020", 9, "table5"): (12, "do not use as a target"),
+    ("tanno2019", 2, "table1b"): (2, "gem accuracy contradicts"),
+    ("tanno2019", 4, "table1b"): (1, "gem accuracy contradicts"),
+    ("tanno2019", 5, "table1b"): (1, "gem accuracy contradicts"),
+}
+
+
+def test_statements_on_printed_numbers_in_doubt():
+    """How many comparisons of each, and the note of the printed table that says so."""
+    found = {
+        (paper, claim.number, doubt.cell.item): count
+        for paper, several in DOUBTS.items()
+        for claim, doubt in product(claims(paper), several)
+        if claim.printed and (count := sum(doubt.concerns(part) for part in claim.parts))
+    }
+    assert found == {place: count for place, (count, _) in IN_DOUBT.items()}
+    for (paper, _, table_id), (_, words) in IN_DOUBT.items():
+        assert any(words in note for note in table(f"{paper}.{table_id}")["notes"])
+
+
+def test_numbers_in_doubt_are_what_is_said_of_them():
+    for network in ("ResNet-32", "ResNet-56"):
+        place = {"metric": "test_accuracy_percent", "dataset": "CIFAR-10", "network": network}
+        distilled = paper_value("lukasik2020.table5", method="vanilla_distillation", **place)
+        assert distilled.value == paper_value("lukasik2020.table7", method="ce", **place).value
+    place = {"metric": "accuracy_percent", "dataset": "CIFAR-10", "labels": "one_per_image"}
+    gem, plain = (paper_value("tanno2019.table1b", method=m, **place) for m in ("gem", "vanilla"))
+    assert gem.value > plain.value + 3 * max(gem.spread, plain.spread)
+
+
+def test_a_doubt_is_seen_inside_a_comparison():
+    doubt = DOUBTS["tanno2019"][0]
+    gem, plain = (at("table1b", "crowd_accuracy", method=m, seed=0) for m in ("gem", "ce"))
+    assert doubt.concerns(AnyOf((Above(plain, plain), Ranked(plain, (plain, gem), 1))))
+    assert not doubt.concerns(Above(plain, at("table1a", "crowd_accuracy", method="gem")))
+    assert not doubt.concerns(Beyond(at("table1b", "cm_error", method="gem"), 1.0))
+    assert not doubt.concerns(Computed(confusion_formulas))
 
 
 def results(item_id: str, metric: str, level, size: str = "paper") -> list[Result]:

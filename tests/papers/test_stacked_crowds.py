@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import torch
 
 from dubito.papers import runner, stacked_crowds, tanno2019
 from dubito.papers.configs import smoke
@@ -39,6 +40,23 @@ def test_results_are_those_of_the_plain_runner(method, shared_data):
     for name in ("test_accuracy", "validation_accuracy", "cm_error"):
         if name in plain.metrics or name in found[1].metrics:
             assert found[1].metrics[name] == pytest.approx(plain.metrics[name], abs=1e-4), name
+
+
+@pytest.mark.parametrize("epochs", [5, 22])
+def test_the_last_epoch_of_a_doctor_net_is_that_of_the_plain_runner(epochs, shared_data):
+    """Stage 2 begins from the best of the evaluated epochs of stage 1 though the last weights are handed out."""
+    first = dataclasses.replace(config_of("wdn", selection="last"), epochs=epochs, lr=0.01)
+    configs = [first, dataclasses.replace(first, seed=1)]
+    stack = stacked_crowds.CrowdRuns(configs, stacked_crowds.Data(str(shared_data / "images"), "cpu"))
+    for _ in stack.steps():
+        pass
+    found = stack.results()
+    for i, config in enumerate(configs):
+        done = runner.trained(config, root=shared_data / "images", device="cpu")
+        assert stack.epochs == [r["epoch"] for r in done.run.history]
+        assert found[i].history["best_epoch"] == done.run.best_epoch
+        for name, value in done.model.state_dict().items():
+            torch.testing.assert_close(stack.best[name][i], value, rtol=1e-3, atol=1e-4)
 
 
 def test_every_method_of_the_figures_has_a_place():

@@ -1,4 +1,4 @@
-"""Joint training with matrices: scaling of the loss, row-sparse updates, recovery, the doctor net."""
+"""Joint training with matrices: scaling of the loss, row-sparse updates, recovery."""
 
 from __future__ import annotations
 
@@ -7,30 +7,19 @@ from functools import partial
 
 import pytest
 import torch
+from simulated import crowd_data
 from torch import nn
 
 from dubito import channels, heads, noise, optim, penalties
 from dubito._batches import Batches
 from dubito.compose import train_method
 from dubito.data import LabelledData
-from dubito.data._labelled import Triplets
-from dubito.errors import DubitoError
 from dubito.methods import parse
 from dubito.metrics import confusion_error
 from dubito.model import Model
 from dubito.papers import prepare, tanno2019
-from dubito.procedures import DoctorHeads, DoctorNet, Plain, SparseAnnotators
+from dubito.procedures import Plain, SparseAnnotators
 from dubito.train import fit
-
-
-def crowd_data(n, per_item, *, R=4, K=3, skill=0.7, seed=0, gap=3.0):
-    source = torch.Generator().manual_seed(seed)
-    y = torch.randint(0, K, (n,), generator=source)
-    x = torch.randn(n, K, generator=source) + gap * torch.eye(K)[y]
-    A = noise.pairwise_flippers(R, K, skill, source, dominant=True)
-    found = Triplets(*noise.simulate(y, A, source, per_item))
-    names = tuple(map(str, range(R)))
-    return LabelledData(x, torch.full((n,), -1), clean=y, crowd=found, annotators=names), A
 
 
 class Width(nn.Identity):
@@ -162,86 +151,6 @@ def test_trace_of_the_batches_is_the_trace_of_all_on_average():
     without = sum(step(b, draw) for b in batches) / 4
     wanted = model.channel.matrices().diagonal(dim1=1, dim2=2).sum(-1).mean()
     torch.testing.assert_close(with_trace - without, wanted, atol=1e-5, rtol=1e-5)
-
-
-def doctor(data, R=4, **options):
-    model = Model(nn.Identity(), DoctorHeads(3, 3, num_annotators=R))
-    procedure = DoctorNet(model, **options)
-    procedure.begin(data)
-    procedure.epochs = 10
-    return procedure
-
-
-def test_doctor_net_judges_a_head_only_by_items_that_it_did_not_label():
-    data, _ = crowd_data(25, 2)
-    net = doctor(data)
-    with torch.no_grad():
-        net.head.weight.normal_(generator=torch.Generator().manual_seed(0))
-        net.head.opinion.copy_(torch.tensor([0.3, -0.5, 0.9, 0.0]))
-    net.epoch = 9
-    total = net(Batches(data)(torch.arange(25)), lambda _: torch.Generator())
-    p = net.head.everyone(data.inputs).exp()
-    w, wanted = net.head.opinion.softmax(0), 0.0
-    for n in range(25):
-        mine = data.crowd.item == n
-        rest = [r for r in range(4) if r not in data.crowd.annotator[mine].tolist()]
-        mixed = sum(w[r] * p[n, r] for r in rest) / sum(w[r] for r in rest)
-        wanted = wanted - mixed.log()[data.crowd.label[mine]].mean() / 25
-    torch.testing.assert_close(total, wanted)
-    total.backward()
-    assert net.head.opinion.grad is not None
-    assert net.head.weight.grad is None
-
-
-def test_doctor_net_first_stage_is_the_mean_over_an_items_labels():
-    data, _ = crowd_data(25, 2)
-    net = doctor(data)
-    total = net(Batches(data)(torch.arange(25)), lambda _: torch.Generator())
-    log_p, wanted = net.head.everyone(data.inputs), 0.0
-    for n, r, y in zip(*(t.tolist() for t in data.crowd)):
-        wanted = wanted - log_p[n, r, y] / 2 / 25
-    torch.testing.assert_close(total, wanted)
-    total.backward()
-    assert net.head.opinion.grad is None
-
-
-def test_doctor_net_averages_the_heads_of_its_best_epoch():
-    """Stage 2 starts from the best epoch of stage 1, moves the average alone, and is what is handed out."""
-    data, _ = crowd_data(200, 2, gap=1.0, skill=0.5)
-    valid, _ = crowd_data(60, 1, gap=1.0, seed=1)
-    model = Model(nn.Identity(), DoctorHeads(3, 3, num_annotators=4))
-    held = {}
-
-    class Watched(DoctorNet):
-        def begin_epoch(self, epoch, data):
-            if epoch == self.averages_from:
-                held["best"] = {k: v.clone() for k, v in self.best.items()}
-                held["last"] = {k: v.clone() for k, v in self.model.state_dict().items()}
-            super().begin_epoch(epoch, data)
-
-    run = fit(
-        model, data, valid=valid, procedure=partial(Watched, averaging=0.4), epochs=10, batch_size=20, device="cpu",
-        optimizer=partial(optim.adam, lr=0.3), select="best", progress=False, seed=2,
-    )  # fmt: skip
-    assert run.best_epoch > 6
-    moved = {k for k, v in run.model.state_dict().items() if not torch.equal(v, held["best"][k])}
-    assert moved == {"head.opinion"}
-    assert not torch.equal(held["best"]["head.weight"], held["last"]["head.weight"])  # or nothing is tested
-
-
-def test_doctor_net_when_everybody_labels_everything_and_when_somebody_labels_nothing():
-    data, _ = crowd_data(10, 4)
-    net = doctor(data)
-    log_q = net.head.everyone(data.inputs)
-    everyone = torch.ones(10, 4, dtype=torch.bool)
-    torch.testing.assert_close(net.head.average(log_q, everyone), net.head.average(log_q))
-    silent = doctor(crowd_data(10, 2, R=3)[0], R=4)
-    with torch.no_grad():
-        silent.head.bias[3] = 50 * torch.eye(3)[0]
-    assert silent.model(data.inputs).exp().sub(1 / 3).abs().max() < 0.9
-    assert silent.head.heard.tolist() == [True, True, True, False]
-    with pytest.raises(DubitoError, match="DoctorHeads"):
-        DoctorNet(Model(nn.Identity(), heads.Point(3, 3)))
 
 
 LEARNERS = (

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -119,6 +120,7 @@ def digests(folder: Path, names: tuple[str, ...] = tuple(RUNS)) -> dict[str, str
 
 def serve() -> None:
     """Fork a process per line; tell its number, then (as "ended") its exit status."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     for line in sys.stdin:
         name, folder, every = line.split()
         pid = os.fork()

@@ -40,12 +40,11 @@ def labelled(**options: Any) -> Callable[..., Run]:
         options.get("data", problem(50)),
         valid=problem(40, seed=3),
         schedule=constant,
-        epochs=3,
         batch_size=16,
         seed=2,
         out=out,
         checkpoint_every=2,
-        **{k: v for k, v in options.items() if k != "data"},
+        **{"epochs": 3, **{k: v for k, v in options.items() if k != "data"}},
         **more,
     )
 
@@ -67,6 +66,10 @@ RUNS: dict[str, Callable[..., Run]] = {
     "doctor net": labelled(
         head=partial(DoctorHeads, num_annotators=4), procedure=partial(DoctorNet, averaging=0.7),
         data=crowd(50), select="best",
+    ),
+    "doctor net that stops": labelled(
+        head=partial(DoctorHeads, num_annotators=4), procedure=partial(DoctorNet, averaging=0.2),
+        data=crowd(50), select="best", patience=1, epochs=10, optimizer=partial(optim.adam, lr=1e-9),
     ),
 }  # fmt: skip
 
@@ -125,6 +128,23 @@ def test_a_run_that_stops_twice_ends_as_one_that_does_not(name: str, tmp_path: P
     assert (resumed.steps, resumed.best_epoch) == (alone.steps, alone.best_epoch)
     for file in ("metrics.jsonl", "result.json"):
         assert (tmp_path / "stopped" / file).read_bytes() == (tmp_path / "alone" / file).read_bytes()
+
+
+@pytest.mark.parametrize("stop", [32, 35])
+def test_a_run_that_left_epochs_out_goes_on_behind_them(stop: int, tmp_path: Path) -> None:
+    """A doctor net whose first stage stops after two of eight epochs of four steps: the next step is number 32."""
+    STOP["at"] = -1
+    start = RUNS["doctor net that stops"]
+    alone = start(tmp_path / "alone")
+    assert [r["epoch"] for r in alone.history] == [1, 2, 9, 10]
+    assert (alone.best_epoch, alone.steps) == (9, 40)
+    STOP["at"] = stop
+    with pytest.raises(Killed):
+        start(tmp_path / "stopped")
+    STOP["at"] = -1
+    resumed = start(tmp_path / "stopped")
+    assert digest(resumed.procedure.state_dict()) == digest(alone.procedure.state_dict())
+    assert resumed.history == alone.history == read_metrics(tmp_path / "stopped")
 
 
 @pytest.mark.parametrize("name", ["plain", "ema and best", "coteaching"])

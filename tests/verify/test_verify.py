@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,4 +71,14 @@ def test_nothing_is_imported_from_the_current_folder(tmp_path: Path, monkeypatch
     (tmp_path / "here" / "safetensors.py").write_text("raise SystemExit('imported')")
     monkeypatch.chdir(tmp_path / "here")
     found = verify.processes.doubled(tmp_path / "run")
+    assert found.passed, found.figure
+
+
+def test_signals_are_checked_in_the_background_too(tmp_path: Path) -> None:
+    """A shell that puts the check in the background has SIGINT ignored from the start."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        found = verify.processes.interrupted(tmp_path / "run")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert found.passed, found.figure

@@ -260,6 +260,13 @@ def schedule(config: Config, steps: int) -> Callable[[int, int], float] | None:
     return partial(optim.milestones, at=at, factor=config.gamma)
 
 
+def evaluate_every(config: Config, steps: int, count: int) -> int:
+    """Epochs between evaluations: each one where they decide or are drawn, else ten in all."""
+    if config.selection == "best" or config.patience or "curves" in config.record:
+        return 1
+    return max(1, (config.epochs or steps * config.batch // count) // 10)
+
+
 def _images(data: str) -> str:
     return {"cifar10n": "cifar10", "cifar100n": "cifar100"}.get(data, data)
 

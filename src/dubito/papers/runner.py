@@ -171,16 +171,9 @@ def _fit(
         seed=config.seed,
         device=device,
         out=out,
-        evaluate_every=_every(config, steps, count),
+        evaluate_every=prepare.evaluate_every(config, steps, count),
         progress=False,
     )
-
-
-def _every(config: Config, steps: int, count: int) -> int:
-    """Epochs between evaluations: each one where they decide or are drawn, else ten in all."""
-    if config.selection == "best" or config.patience or "curves" in config.record:
-        return 1
-    return max(1, (config.epochs or steps * config.batch // count) // 10)
 
 
 class Stage(NamedTuple):

@@ -91,14 +91,17 @@ class CrowdRuns:
         self.best: dict[str, Tensor] | None = None
         self.scores: list[list[float]] = [[] for _ in configs]
         self.best_epoch, self.seconds = [0] * len(configs), 0.0
-        self.since = 0  # epochs that are no longer in the choice of the best
+        self.epochs: list[int] = []  # that were evaluated
+        self.since = 0  # evaluations that are no longer in the choice of the best
 
     def steps(self) -> Iterator[None]:
-        """Train; after each epoch the weights are kept of every run whose validation accuracy is a new best."""
+        """Train; at evaluations the weights are kept of every run whose validation accuracy is a new best."""
         started, config = time.monotonic(), self.configs[0]
         per_epoch = config.train // config.batch
+        steps = config.steps or per_epoch * config.epochs
+        self.every = prepare.evaluate_every(config, steps, config.train)
         yield from self.stack.steps(
-            steps=config.steps or per_epoch * config.epochs,
+            steps=steps,
             batch_size=config.batch,
             optimizer=prepare.optimizer(config),
             visit=self._visit,
@@ -108,9 +111,17 @@ class CrowdRuns:
         self.seconds = time.monotonic() - started
 
     def _visit(self, epoch: int) -> None:
+        """As between epochs of the plain runner: evaluate, and take up the best weights where a stage begins."""
+        procedure = self.stack.template
         valid = [p.valid for p in self.parts if p.valid is not None]
-        if not valid or self.configs[0].selection == "last":
-            return
+        if valid and (epoch % self.every == 0 or epoch == procedure.epochs):
+            self._evaluate(epoch, valid)
+        if procedure.later == epoch and self.best is not None:
+            self.stack.restore(self.best)
+            self.best, self.since = None, len(self.epochs)
+
+    def _evaluate(self, epoch: int, valid: Sequence[LabelledData]) -> None:
+        self.epochs.append(epoch)
         log_p = self.stack.log_probs(torch.stack([_rows(v) for v in valid]))
         accuracies = [_accuracy(of_run.argmax(-1), part) for of_run, part in zip(log_p, valid)]
         better = [a > max(before[self.since :], default=-1.0) for a, before in zip(accuracies, self.scores)]
@@ -124,9 +135,6 @@ class CrowdRuns:
         for i, accuracy in enumerate(accuracies):
             self.scores[i].append(accuracy)
             self.best_epoch[i] = epoch if better[i] else self.best_epoch[i]
-        if getattr(self.stack.template, "averages_from", None) == epoch:
-            self.stack.restore(self.best)
-            self.best, self.since = None, epoch
 
     def results(self) -> list[Result]:
         """One result per config, scored as by the plain runner; the seconds of a stack are shared evenly."""
@@ -141,7 +149,11 @@ class CrowdRuns:
     def _result(self, i: int, config: Config, hardware: str, seconds: float) -> Result:
         procedure, parts = self.stack.procedures[i], self.parts[i]
         procedure.model.load_state_dict({k: v[i] for k, v in (self.best or {}).items()})
-        history: dict[str, Any] = {"validation_accuracy": self.scores[i], "best_epoch": self.best_epoch[i]}
+        history: dict[str, Any] = {
+            "epoch": self.epochs,
+            "validation_accuracy": self.scores[i],
+            "best_epoch": self.best_epoch[i],
+        }
         analyses, more = records.analysed(config, procedure.model, parts, procedure)
         numbers = records.scored(config, procedure.model, parts) | more
         return finished(config, numbers, seconds, history=history | analyses, hardware=hardware)

@@ -22,9 +22,9 @@ SEEDS = {"paper": 3, "small": 2}
 METHODS = ("trace", "no-trace", "mbem", "gem", "single-cm", "wdn", "bootstrap", "ce")
 JOINT = ("trace", "gem", "mbem", "oracle")
 BASELINES = ("single-cm", "bootstrap", "wdn", "ce")
-# Fields in which recorded runs are not as now: the single matrix once started with .9 on its diagonal, and the
-# doctor net was measured before it had learned its average.
-MENDED = ("params",)
+# Items and fields in which recorded runs are not as now: the single matrix once started with .9 on its diagonal,
+# and the doctor net was measured before it had learned its average.
+MENDED = {"figure6": ("params",)}
 # Range and step are in the pictures only.
 SKILLS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9)
 

@@ -5,7 +5,7 @@ checkpoint of its state dict resumes it. Before training the loop calls ``proced
 epoch ``procedure.begin_epoch(epoch, data)``, ``procedure(batch, draw)`` for the loss of a step, and
 ``procedure.end(data)`` at the end; `procedure.model` is what is evaluated. The loop also keeps `procedure.epoch`,
 `procedure.epochs` and `procedure.best` up to date. Where `procedure.anew` is true the choice of the best epoch
-begins anew with the present one.
+begins anew with the present one. Early stopping leads to epoch `procedure.later`, where there is a stage to come.
 """
 
 from .annotators import SparseAnnotators

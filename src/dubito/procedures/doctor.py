@@ -94,9 +94,10 @@ class DoctorNet(Plain):
                   did not label it, so that no head is judged by what it learned by heart
 
     Where there are validation data, stage 2 goes on from the best epoch of stage 1, and the best epoch is then
-    chosen among its own: what is handed out has learned its average. When everybody labels everything the mask
-    leaves nobody, and all heads count. Only the heads of the labels in a batch are computed in stage 1; stage 2
-    needs all of them.
+    chosen among its own: what is handed out has learned its average. Early stopping in stage 1 leads to stage 2,
+    with the epochs and steps that it would have had (the history leaves out those between); in stage 2 it ends the
+    run. When everybody labels everything the mask leaves nobody, and all heads count. Only the heads of the labels
+    in a batch are computed in stage 1; stage 2 needs all of them.
 
     Arguments:
         averaging: share of the epochs that go to stage 2.
@@ -123,6 +124,11 @@ class DoctorNet(Plain):
     def second_stage(self) -> bool:
         """Whether trunk and heads are frozen by now."""
         return self.epoch >= self.averages_from
+
+    @property
+    def later(self) -> int | None:
+        """The first epoch of stage 2, while it is to come."""
+        return self.averages_from if self.epoch < self.averages_from < self.epochs else None
 
     def begin(self, data: LabelledData) -> None:
         """Leave annotators without labels out of the mean."""

@@ -62,6 +62,11 @@ class Plain(nn.Module):
         self.best: Mapping[str, Tensor] | None = None
         self.anew = False  # whether the choice of the best epoch begins anew with this one
 
+    @property
+    def later(self) -> int | None:
+        """The epoch to go on with where early stopping ends the present stage; None where it ends the run."""
+        return None
+
     def begin(self, data: LabelledData) -> None:
         """Before training, and before a checkpoint is taken up: make room for state that belongs to examples."""
         if self.weight is not None:

@@ -6,6 +6,7 @@ Prints the SHA-256 of the final weights, and nothing else.
 from __future__ import annotations
 
 import hashlib
+import signal
 import sys
 
 import torch
@@ -48,4 +49,5 @@ def main(folder: str, seed: int) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     sys.stdout.write(main(sys.argv[1], int(sys.argv[2])) + "\n")
