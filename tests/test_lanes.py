@@ -91,6 +91,31 @@ def test_a_captured_lane_equals_the_plain_loop(name):
     assert max(apart.values()) < 1e-3, sorted(apart.items(), key=lambda item: -item[1])[:5]
 
 
+GPU = pytest.param(
+    "cuda",
+    marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")],
+)
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_a_lane_beside_others_makes_the_steps_that_it_makes_alone(device):
+    """Bit for bit, through capture and replay: lanes share the device, and nothing that they write to."""
+
+    def last(names):
+        lanes = []
+        for seed, name in enumerate(names):
+            method, params = parse(name)
+            stages = method.build(**params)
+            lanes.append(Lane(model_of(stages), stages, data(), seed=seed, device=device, compile=False))
+        options = {"epochs": 8, "batch_size": 16, "optimizer": partial(optim.sgd, lr=0.02)}
+        fast.together([lane.steps(**options) for lane in lanes])
+        return {k: v.cpu() for k, v in lanes[0].procedure.state_dict().items()}
+
+    with settings(4):
+        alone, beside = last(["ce"]), last(["ce", "ln", "gce", "ce"])
+    assert all(torch.equal(beside[k], alone[k]) for k in alone)
+
+
 @pytest.mark.parametrize("name", ["ce", *CHOOSING])
 def test_a_lane_that_is_left_and_taken_up_again(name, tmp_path):
     """Left after one and after two of three epochs, the rate having dropped before: the same bytes."""

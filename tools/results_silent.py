@@ -37,7 +37,9 @@ def silent_points(path: Path, results: Sequence[Result] = ()) -> Iterator[str]:
         found = [_summary(name, seen) for name, seen in (rows | _recorded(results)).items()]
         for summary in sorted((s for s in found if s), key=lambda s: -float(s[1])):
             yield f"| {' | '.join(summary)} |"
-    yield from _twice([r for seen in rounds.values() for rows in seen.values() for r in rows], results)
+    twice = list(_twice([r for seen in rounds.values() for rows in seen.values() for r in rows], results))
+    yield from twice
+    yield from _company(path.with_name("company.jsonl")) if twice else ()
 
 
 def _twice(rows: Sequence[dict[str, Any]], results: Sequence[Result]) -> Iterator[str]:
@@ -54,6 +56,30 @@ def _twice(rows: Sequence[dict[str, Any]], results: Sequence[Result]) -> Iterato
                 f'The run of "{row["reading"]}" has config and seed of a run of {run.config.item} above, and '
                 f"is not the same run bit for bit: here and there {', '.join(pairs)}. The table counts its own."
             )
+
+
+def _company(path: Path) -> Iterator[str]:
+    """What a run beside others has from them, from the lines of benchmarks/company.py."""
+    rows = (
+        [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    )
+    steps = [r for r in rows if r["kind"] == "steps"]
+    masks = [r for r in rows if r["kind"] == "masks"]
+    if not steps or not masks:
+        return
+    apart = max(max(r["apart"]["alone and beside"].values()) for r in steps)
+    networks = ", ".join(f"{r['network']} {r['steps']} steps" for r in steps)
+    yield ""
+    yield (
+        f"That the runs of the table shared the GPU is not the reason (`benchmarks/company.py`, "
+        f"{rows[0]['hardware']}): without dropout the weights of a run alone and of the same run beside "
+        f"{steps[0]['beside']} others are {f'{apart:.3g} apart' if apart else 'equal bit for bit'} ({networks}), "
+        f"and of the dropout masks of {masks[0]['lanes']} runs side by side "
+        f"{' and '.join(str(r['different']) for r in masks)} of {masks[0]['lanes'] * masks[0]['replays']} "
+        f"(plain, fused) are different ones. What is left is the draw of the dropout, from the device's generator, "
+        "and cuDNN's choice of algorithms. Two such runs are two draws of one method, but they are further apart "
+        "than the seeds above: this stays open."
+    )
 
 
 def _recorded(results: Sequence[Result]) -> dict[str, list[dict[str, Any]]]:
