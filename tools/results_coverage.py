@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from results_cells import Section, wanted, wanted_ids
 from results_verdicts import agreement
@@ -46,19 +47,30 @@ def _shared(paper: str, item: str, have: set[str]) -> str:
 
 
 def _grid(section: Section) -> Iterator[str]:
-    table = section.table
-    columns = list(dict.fromkeys(column for column, _ in table.columns))
+    """Numbers of seeds; of an earlier reading only the rows and columns that exist, as no more will be run."""
+    table, seeds = section.table, _seeds(section)
+    rows, columns = list(table.rows), list(dict.fromkeys(column for column, _ in table.columns))
+    if section.earlier:
+        rows = [row for row in rows if any(there == row for there, _ in seeds)]
+        columns = [column for column in columns if any(there == column for _, there in seeds)]
     changed = f"; changed: {'; '.join(section.changes)}" if section.changes else ""
     yield f"### {section.title} ({table.size}, {section.seeds} seeds wanted{changed})"
     yield ""
     yield "| | " + " | ".join(column_words(section.item, c) for c in columns) + " |"
     yield "|---|" + "---|" * len(columns)
-    for row in table.rows:
-        counts = []
-        for column in columns:
-            seeds = [e.ours.seeds for e in table.entries if (e.row, e.column) == (row, column) and e.ours]
-            counts.append(str(max(seeds)) if seeds else ".")
+    for row in rows:
+        counts = [str(seeds.get((row, column), ".")) for column in columns]
         yield f"| {row_words(section.item, row)} | " + " | ".join(counts) + " |"
+
+
+def _seeds(section: Section) -> dict[tuple[Any, Any], int]:
+    """The largest number of seeds of each cell that has results, by (row, column)."""
+    found: dict[tuple[Any, Any], int] = {}
+    for entry in section.table.entries:
+        if entry.ours:
+            cell = (entry.row, entry.column)
+            found[cell] = max(found.get(cell, 0), entry.ours.seeds)
+    return found
 
 
 def coverage_lines(found: dict[str, list[Section]]) -> list[str]:
