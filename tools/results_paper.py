@@ -45,7 +45,10 @@ PICTURES = {
         "table1-mnist",
         "Accuracy against the rate of noise, ours and the paper's",
     ),
-    "englesson2023.figure3": ("two-moons", "Decision regions of plain training and of LN on two moons"),
+    "englesson2023.figure3": (
+        "two-moons",
+        "Decision regions of plain training and of LN on two moons and two circles",
+    ),
     "lukasik2020.figure5": ("two-gaussians", "The separator of two Gaussians, smoothed and penalised"),
 }
 
