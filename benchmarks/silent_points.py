@@ -30,6 +30,8 @@ KERAS = {**SAME, "norm_eps": 1e-3}
 # name: (fields of the config, options of the network, half precision)
 READINGS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "by element, padded, eps 1e-3, norm last": ({}, {**KERAS, "norm_last": True}, True),
+    "by element, padded, eps 1e-3, norm last, batch 32": ({"batch": 32}, {**KERAS, "norm_last": True}, True),
+    "by element, padded, eps 1e-3, norm last, batch 64": ({"batch": 64}, {**KERAS, "norm_last": True}, True),
     "padded, batch 32": ({"batch": 32}, {"padded": True}, True),
     "by element, padded": ({}, SAME, True),
     "by element": ({}, ELEMENT, True),
