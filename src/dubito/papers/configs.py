@@ -39,9 +39,9 @@ class Config:
     own_validation: bool = False  # the set brings its own validation part
     test: int = 0  # test examples, the first ones; 0: all
     balanced: int = 0  # examples per class drawn anew for each epoch; 0: an epoch is the training set
-    normalise: str = (
-        "unit"  # "unit": pixels / 255; "cifar10", "clothing1m", "imagenet": and standardised; "none"
-    )
+    # "unit": pixels / 255; "cifar10", "clothing1m", "imagenet": and standardised; "features": each one standardised
+    # by the training items; "none"
+    normalise: str = "unit"
     augment: str = "none"  # "pad2-crop-flip", "pad4-crop-flip", "resize-crop-flip"
 
     # -- noise: names of builders in dubito.noise, or "natural" (the label set is noisy by itself)

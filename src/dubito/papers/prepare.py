@@ -83,9 +83,11 @@ def parts(config: Config, *, root: str | os.PathLike[str] | None = None) -> Part
     elif train.crowd is not None:
         train = crowds.voted(config, train)
         valid = None if valid is None else crowds.voted(config, valid)
-    train, test = _normalised(config, train), _normalised(config, test)
-    judged = None if valid is None else still(config, _normalised(config, valid))
-    return Parts(train, judged, still(config, test))
+    scale = _scale(config, train)
+    judged = None if valid is None else still(config, dataclasses.replace(valid, **scale))
+    return Parts(
+        dataclasses.replace(train, **scale), judged, still(config, dataclasses.replace(test, **scale))
+    )
 
 
 def _clean_parts(config: Config, root: str | None) -> Parts:
@@ -278,10 +280,14 @@ def _labelled(config: Config, images: LabelledData, root: str | None) -> Labelle
     return load(config.data, "train", root=root, labels=HUMAN.get(config.labels, config.labels))
 
 
-def _normalised(config: Config, part: LabelledData) -> LabelledData:
+def _scale(config: Config, train: LabelledData) -> dict[str, Any]:
+    """Mean and deviation that inputs are measured by: of a set's pixels, or of each feature in training."""
+    if config.normalise == "features":
+        x = train.gather(torch.arange(len(train)))
+        std = x.std(0)
+        return {"mean": tuple(x.mean(0).tolist()), "std": tuple(torch.where(std > 0, std, 1.0).tolist())}
     known = NORMALISATIONS
     if config.normalise not in known:
-        raise DubitoError(
-            "unknown normalisation", got=repr(config.normalise), remedy=nearest(config.normalise, known)
-        )
-    return dataclasses.replace(part, **known[config.normalise])
+        remedy = nearest(config.normalise, [*known, "features"])
+        raise DubitoError("unknown normalisation", got=repr(config.normalise), remedy=remedy)
+    return known[config.normalise]
