@@ -80,6 +80,35 @@ def test_crowds_are_judged_by_their_own_vote(tiny_data):
     assert data.train.crowd is not None
 
 
+def test_features_are_standardised_by_the_training_items_alone(tiny_data):
+    """Test items are measured by them too; a feature that never changes stays finite."""
+    made = item("tanno2019.figure7").make("smoke", None, None)
+    config = dataclasses.replace(made[0], train=80, validation=30)
+    data, raw = (
+        parts(config, root=tiny_data),
+        parts(dataclasses.replace(config, normalise="none"), root=tiny_data),
+    )
+    x, y = (d.train.batch(torch.arange(80)) for d in (data, raw))
+    changes = y.std(0) > 0
+    torch.testing.assert_close(x[:, changes].mean(0), torch.zeros(int(changes.sum())), atol=1e-4, rtol=0)
+    torch.testing.assert_close(x[:, changes].std(0), torch.ones(int(changes.sum())), atol=1e-4, rtol=0)
+    few = torch.arange(10)
+    scale = torch.where(changes, y.std(0), 1.0)
+    torch.testing.assert_close(data.test.batch(few), (raw.test.batch(few) - y.mean(0)) / scale)
+    still = dataclasses.replace(raw.train, inputs=torch.ones_like(raw.train.inputs))
+    assert torch.equal(
+        still.with_statistics(**prepare._scale(config, still)).batch(few), torch.zeros_like(y[:10])
+    )
+
+
+@pytest.mark.parametrize("name", ["feature", "unitt"])
+def test_unknown_normalisations_are_refused(name):
+    from dubito.errors import DubitoError
+
+    with pytest.raises(DubitoError, match=f"unknown normalisation.*{name[:-1]}"):
+        prepare._scale(clothing(normalise=name), None)
+
+
 @pytest.mark.parametrize("name", ["resize-crop", "pad4"])
 def test_unknown_augmentations_are_refused(name):
     from dubito.errors import DubitoError
