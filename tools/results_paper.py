@@ -52,6 +52,12 @@ PICTURES = {
     "lukasik2020.figure5": ("two-gaussians", "The separator of two Gaussians, smoothed and penalised"),
 }
 
+# Items on a public set in place of the paper's, which nobody else has.
+STANDS_IN = {
+    "tanno2019.figure7": "Data, annotators and network are not the paper's: LabelMe stands in, as said below. "
+    "Optimiser, length of training and selection are as on its other sets."
+}
+
 
 def paper_page(
     paper: str, results: Sequence[Result], found: Sequence[Section], notes: Sequence[str] = ()
@@ -169,7 +175,8 @@ def _reduced(section: Section) -> Iterator[str]:
     elif changes:
         yield f"- Changed from the paper's protocol: {'; '.join(changes)}."
     else:
-        yield "- Network, noise, optimiser, length of training and selection are the paper's, as read below."
+        same = "Network, noise, optimiser, length of training and selection are the paper's, as read below."
+        yield f"- {STANDS_IN.get(f'{section.paper}.{section.item.id}', same)}"
     numeric = sorted({r.hardware.partition(", ")[2] for r in section.runs if r.on_gpu} - {""})
     if numeric:
         yield f"- Arithmetic: {'; '.join(numeric)}; the paper's is not stated."

@@ -53,7 +53,7 @@ def _picture(results: dict[str, list[Result]]) -> str:
     if any(r.config.item == "figure3" for r in results["englesson2023"]):
         return "\n".join(
             (
-                "Moons and circles with a fifth of the labels wrong, figure 3 of the same paper, trained here:",
+                "Moons, as in figure 3 of the same paper, and circles, a fifth of the labels wrong, trained here:",
                 "plain training bends around single points, the logistic-normal likelihood (`ln`) leaves them",
                 "unfitted.",
                 "",
