@@ -43,6 +43,11 @@ class Place:
         return noise_words(self.config)
 
     @property
+    def crowd(self) -> bool:
+        """Whether annotators gave the labels, and methods may know who gave which."""
+        return self.config.annotators > 0 or self.config.labels == "crowd"
+
+    @property
     def best(self) -> Standing:
         """The first."""
         return self.methods[0]

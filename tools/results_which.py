@@ -64,7 +64,8 @@ def _short(found: Sequence[Place]) -> Iterator[str]:
                     firsts.setdefault(mine.name, []).append(mine.standing)
         ranked = sorted(firsts.items(), key=lambda pair: (-len(pair[1]), -pair[1].count("first"), pair[0]))
         parts = [f"{method_words(n)} {len(s)} ({s.count('first')} first)" for n, s in ranked]
-        places_ = "1 place" if len(group) == 1 else f"{len(group)} rates"
+        what = "places" if group[0].crowd else "rates"
+        places_ = "1 place" if len(group) == 1 else f"{len(group)} {what}"
         doubtful = "" if all(p.judged for p in group) else " (too few seeds to be sure)"
         kind = f"{DATA.get(data, data)}, {NOISES.get(noise, noise)}"
         yield f"- {kind}, {places_}{doubtful}: first or level with the first: {', '.join(parts)}."
@@ -137,13 +138,13 @@ def _picked(place: Place) -> str:
 
 
 def _unknown_rate(found: Sequence[Place]) -> Iterator[str]:
-    """How far below the best a method is over all rates of one kind of noise."""
+    """How far below the best a method is over all rates of one kind of noise, with one label per item."""
     yield from ("## If only the kind of noise is known", "")
     yield "Points below the best of the place, over the rates that were run; sorted by the worst. The"
     yield "hyper-parameters are still those chosen for each rate."
     kinds: dict[tuple[str, str], list[Place]] = {}
     for place in found:
-        if place.config.noise != "none":
+        if place.config.noise != "none" and not place.crowd:
             kinds.setdefault((place.config.data, place.config.noise), []).append(place)
     kinds = {k: v for k, v in kinds.items() if len(v) > 1}
     for data, of_data in _by_data(kinds).items():
@@ -170,7 +171,7 @@ def _shortfalls(group: Sequence[Place]) -> list[tuple[str, dict[str, float]]]:
     for place in group:
         for mine in place.methods:
             found.setdefault(mine.name, {})[place.words] = place.best.summary.mean - mine.summary.mean
-    return sorted(found.items(), key=lambda pair: (max(pair[1].values()), pair[0]))
+    return sorted(found.items(), key=lambda pair: (-len(pair[1]), max(pair[1].values()), pair[0]))
 
 
 def _place(place: Place) -> Iterator[str]:
@@ -178,12 +179,7 @@ def _place(place: Place) -> Iterator[str]:
     yield f"### {_title(place)}"
     yield ""
     words = f"{method_words(best.name)} is first of {len(place.methods)} methods at {best.summary.mean:.2f}"
-    level = [m for m in place.methods if m.standing == "level"]
-    words += (
-        f"; {_and(level)} {'is' if len(level) == 1 else 'are'} level with it"
-        if level
-        else "; no method is level with it"
-    )
+    words += f"; {_level(place)}"
     if plain is not None and plain is not best:
         words += f". Plain training reaches {plain.summary.mean:.2f}"
     apart = "; ".join(_apart(place))
@@ -197,6 +193,14 @@ def _place(place: Place) -> Iterator[str]:
             f"| {method_words(m.name)} | {m.summary.mean:.2f}{spread} | {interval_text(m.summary, 2, share=True)} "
             f"| {lowest:.2f} | {m.summary.seeds} | {m.standing} | {parameters(m.config.params)} |"
         )
+
+
+def _level(place: Place) -> str:
+    level = [m for m in place.methods if m.standing == "level"]
+    if level:
+        return f"{_and(level)} {'is' if len(level) == 1 else 'are'} level with it"
+    judged = all(m.standing != "not judged" for m in place.methods)
+    return "no method is level with it" if judged else "which are level with it, so few seeds cannot tell"
 
 
 def _and(methods: Sequence[Standing]) -> str:
@@ -235,9 +239,9 @@ def which_method_data(results: dict[str, list[Result]]) -> str:
 
 
 def which_method_table(results: dict[str, list[Result]]) -> str:
-    """The small table of the package: places with enough seeds, a line for each."""
+    """The small table of the package: places with one label per item and enough seeds, a line for each."""
     rows = []
-    for place in _places(results):
+    for place in (p for p in _places(results) if not p.crowd):
         kept = [_one(m) for m in place.methods if m.summary.seeds >= FEWEST_SEEDS]
         if kept:
             config = place.config
