@@ -169,7 +169,7 @@ class Lane:
                 return
 
     def behind(self) -> bool:
-        """Whether `AHEAD` steps wait on the stream, so that others go first: one more would hold up who launches it.
+        """Whether `AHEAD` steps wait on the stream, so that others go first: one more would hold up its caller.
 
         Lanes that are asked in turn would all be as slow as one of many small kernels, with the device half idle.
         """
