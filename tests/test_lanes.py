@@ -14,7 +14,7 @@ from dubito._replay import draw, stream_batches
 from dubito.backbones import WideResNet
 from dubito.data import LabelledData, augment
 from dubito.errors import DubitoError
-from dubito.lanes import Lane, settings
+from dubito.lanes import AHEAD, Lane, settings
 from dubito.methods import parse
 from dubito.model import Model
 from dubito.train import fit
@@ -114,6 +114,29 @@ def test_a_lane_beside_others_makes_the_steps_that_it_makes_alone(device):
     with settings(4):
         alone, beside = last(["ce"]), last(["ce", "ln", "gce", "ce"])
     assert all(torch.equal(beside[k], alone[k]) for k in alone)
+
+
+def test_a_lane_is_behind_while_so_many_steps_wait_on_its_stream():
+    class Event:
+        over = False
+
+        def query(self):
+            return self.over
+
+    method, params = parse("ce")
+    stages = method.build(**params)
+    lane = Lane(model_of(stages), stages, data(), seed=0, device="cpu")
+    assert not lane.behind()
+    events = [Event() for _ in range(AHEAD)]
+    lane.waiting.extend(events[:-1])
+    assert not lane.behind()
+    lane.waiting.append(events[-1])
+    assert lane.behind()
+    events[1].over = True  # steps end in their order: the first is not over yet
+    assert lane.behind()
+    events[0].over = True
+    assert not lane.behind()
+    assert len(lane.waiting) == AHEAD - 2
 
 
 @pytest.mark.parametrize("name", ["ce", *CHOOSING])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from . import _thin, checkpoint
+from ._lane_plan import Plan
 from ._lane_rules import PROCEDURES, Rule, rule_of
 from ._method import Stages
 from ._replay import Step, captured, draw, is_label_noise, stream_batches
@@ -27,6 +29,8 @@ from .data import LabelledData
 from .errors import DubitoError
 from .heads import Latent
 from .model import Model
+
+AHEAD = 6  # steps
 
 
 def runs_as_lane(stages: Stages) -> bool:
@@ -102,6 +106,7 @@ class Lane:
         self.networks = [self._network(m, compile) for m in self.procedure.children() if isinstance(m, Model)]
         if self.stream is not None:  # what was begun here is finished before the first step
             self.stream.wait_stream(torch.cuda.current_stream())
+        self.waiting: deque[torch.cuda.Event] = deque()  # the end of each step that may be under way
         self.epoch = 0
         self.memory: dict[str, Any] = {"notes": {}}  # JSON that travels with the checkpoint
 
@@ -129,7 +134,7 @@ class Lane:
         """
         total, count = steps or -(-len(self.data) * epochs // batch_size), len(self.data)
         with self.context():
-            plan = _Plan(-(-count // batch_size) + 1, batch_size, self.data.device)
+            plan = Plan(-(-count // batch_size) + 1, batch_size, self.data.device)
             opt, rule = self._optimizer(optimizer), rule_of(self.procedure, batch_size)
             rates = [float(group["lr"]) for group in opt.param_groups]  # a checkpoint holds those of its step
             self.epoch = 0 if folder is None else self._resume(folder, opt)
@@ -148,6 +153,7 @@ class Lane:
             for _ in range(len(several)):
                 with self.context():
                     step()
+                    self._mark()
                 done += 1
                 yield
             self.epoch = number
@@ -161,6 +167,19 @@ class Lane:
                 self._save(folder, opt)
             if over:
                 return
+
+    def behind(self) -> bool:
+        """Whether `AHEAD` steps wait on the stream, so that others go first: one more would hold up its caller.
+
+        Lanes that are asked in turn would all be as slow as one of many small kernels, with the device half idle.
+        """
+        while self.waiting and self.waiting[0].query():
+            self.waiting.popleft()
+        return len(self.waiting) >= AHEAD
+
+    def _mark(self) -> None:
+        if self.stream is not None:
+            self.waiting.append(self.stream.record_event())
 
     def _save(self, folder: str | Path, opt: torch.optim.Optimizer) -> None:
         with self.context():
@@ -213,7 +232,7 @@ class Lane:
             log_p.record_stream(torch.cuda.current_stream())
         return log_p
 
-    def _step(self, opt: torch.optim.Optimizer, plan: _Plan, rule: Rule) -> None:
+    def _step(self, opt: torch.optim.Optimizer, plan: Plan, rule: Rule) -> None:
         positions, epoch = plan.next(opt)
         x, y = self.data.batch(positions), self.data.labels[positions]
         if self.augment is not None:
@@ -259,41 +278,3 @@ class Lane:
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
             features = model.backbone(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)
         return model.head(features.float())  # type: ignore[no-any-return]
-
-
-class _Plan:
-    """What each step of an epoch reads, on the device: a replayed graph finds its batch without the host."""
-
-    def __init__(self, most: int, batch_size: int, device: torch.device) -> None:
-        self.places = torch.zeros(most, batch_size, dtype=torch.int64, device=device)
-        self.epochs = torch.zeros(most, dtype=torch.int64, device=device)
-        self.step = torch.zeros(1, dtype=torch.int64, device=device)  # within the epoch
-        self.done = torch.zeros(1, dtype=torch.int64, device=device)
-        self.rates: list[Tensor] = []  # one per parameter group, over all steps of the run
-
-    def set_epoch(self, places: Tensor, first: int, epoch: int) -> None:
-        """The batches of an epoch; its first may have begun in the epoch before."""
-        self.places[: len(places)] = places
-        self.epochs.fill_(epoch)
-        self.epochs[:1] = first
-        self.step.zero_()
-
-    def set_rates(
-        self, opt: torch.optim.Optimizer, rates: list[float], factors: list[float], done: int
-    ) -> None:
-        """The learning rate of every step, from the rate that each group begins the run with."""
-        device = self.step.device
-        for group, rate in zip(opt.param_groups, rates):
-            self.rates.append(torch.tensor([rate * factor for factor in factors], device=device))
-            group["lr"] = torch.tensor(rate, device=device)  # a tensor, which a captured step can set
-        self.done.fill_(done)
-
-    def next(self, opt: torch.optim.Optimizer) -> tuple[Tensor, Tensor]:
-        """Positions ``(B,)`` and the epoch of the step to make; sets the rates and counts on."""
-        positions = self.places.index_select(0, self.step).squeeze(0)
-        epoch = self.epochs.index_select(0, self.step).squeeze(0)
-        for group, rates in zip(opt.param_groups, self.rates):
-            group["lr"].copy_(rates.index_select(0, self.done).squeeze(0))
-        self.step += 1
-        self.done += 1
-        return positions, epoch

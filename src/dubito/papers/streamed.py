@@ -63,7 +63,10 @@ def run(
                 waiting.remove(config)
                 lane = LaneRun(config, Path(folder), root=root, device=device, first=first)
                 active.append((lane, lane.steps(lambda: time.monotonic() > end)))
-            ended = [pair for pair in active if next(pair[1], _OVER) is _OVER]
+            ready = [pair for pair in active if not pair[0].lane.behind()]
+            if not ready:
+                time.sleep(PAUSE)
+            ended = [pair for pair in ready if next(pair[1], _OVER) is _OVER]
             now = time.monotonic()
             for lane, _ in active:
                 lane.notes["seconds"] += (now - last) / len(active)
@@ -79,6 +82,7 @@ def run(
 
 
 _OVER: Any = object()
+PAUSE = 2e-4  # seconds: less than a step
 
 
 def _next(waiting: Sequence[Config], first: dict[Any, Result], others: bool) -> Config | None:

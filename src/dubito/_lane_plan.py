@@ -1,0 +1,44 @@
+"""The batches and rates of a lane's epoch, where a replayed graph can find them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Plan:
+    """What each step of an epoch reads, on the device: a replayed graph finds its batch without the host."""
+
+    def __init__(self, most: int, batch_size: int, device: torch.device) -> None:
+        self.places = torch.zeros(most, batch_size, dtype=torch.int64, device=device)
+        self.epochs = torch.zeros(most, dtype=torch.int64, device=device)
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)  # within the epoch
+        self.done = torch.zeros(1, dtype=torch.int64, device=device)
+        self.rates: list[Tensor] = []  # one per parameter group, over all steps of the run
+
+    def set_epoch(self, places: Tensor, first: int, epoch: int) -> None:
+        """The batches of an epoch; its first may have begun in the epoch before."""
+        self.places[: len(places)] = places
+        self.epochs.fill_(epoch)
+        self.epochs[:1] = first
+        self.step.zero_()
+
+    def set_rates(
+        self, opt: torch.optim.Optimizer, rates: list[float], factors: list[float], done: int
+    ) -> None:
+        """The learning rate of every step, from the rate that each group begins the run with."""
+        device = self.step.device
+        for group, rate in zip(opt.param_groups, rates):
+            self.rates.append(torch.tensor([rate * factor for factor in factors], device=device))
+            group["lr"] = torch.tensor(rate, device=device)  # a tensor, which a captured step can set
+        self.done.fill_(done)
+
+    def next(self, opt: torch.optim.Optimizer) -> tuple[Tensor, Tensor]:
+        """Positions ``(B,)`` and the epoch of the step to make; sets the rates and counts on."""
+        positions = self.places.index_select(0, self.step).squeeze(0)
+        epoch = self.epochs.index_select(0, self.step).squeeze(0)
+        for group, rates in zip(opt.param_groups, self.rates):
+            group["lr"].copy_(rates.index_select(0, self.done).squeeze(0))
+        self.step += 1
+        self.done += 1
+        return positions, epoch
