@@ -56,6 +56,28 @@ def test_a_stack_equals_plain_runs(name):
             torch.testing.assert_close(stack.parameters[key][seed], value, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_what_a_stack_leaves_is_read_at_once():
+    """Without a word from the caller: what comes after waits for what is still queued on the stack's stream."""
+    method, params = parse("ce")
+    part = data_of(0)
+    stack = fast.Stack(
+        method=method,
+        models=[model_of(method.build(**params), seed) for seed in range(RUNS)],
+        inputs=part.inputs.cuda(),
+        rows=torch.arange(50, device="cuda").expand(RUNS, 50),
+        labels=part.labels.cuda().expand(RUNS, 50),
+        seeds=range(RUNS),
+    )
+    fast.together([stack.steps(epochs=200, batch_size=5, optimizer=partial(optim.adam, lr=0.01))])
+    weights = {k: v.detach().cpu() for k, v in stack.parameters.items()}
+    log_p = stack.log_probs(stack.rows, batch_size=1).cpu()
+    torch.cuda.synchronize()
+    assert all(torch.equal(stack.parameters[k].detach().cpu(), v) for k, v in weights.items())
+    torch.testing.assert_close(log_p, stack.log_probs(stack.rows).cpu(), rtol=1e-3, atol=1e-4)
+
+
 def test_hyper_parameters_differ_between_runs():
     """q as a tensor over runs equals one stack per q."""
     parts = [data_of(0)] * 2

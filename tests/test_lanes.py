@@ -99,7 +99,10 @@ GPU = pytest.param(
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
 def test_a_lane_beside_others_makes_the_steps_that_it_makes_alone(device):
-    """Bit for bit, through capture and replay: lanes share the device, and nothing that they write to."""
+    """Bit for bit, through capture and replay: lanes share the device, and nothing that they write to.
+
+    The weights are read at once: what comes after `together` waits for the steps that are still queued.
+    """
 
     def last(names):
         lanes = []

@@ -115,6 +115,25 @@ def together(iterators: Sequence[Iterator[None]]) -> None:
         running = [iterator for iterator in running if next(iterator, _DONE) is not _DONE]
 
 
+def own_stream(on_gpu: bool) -> torch.cuda.Stream | None:
+    """A stream whose first work waits for what the caller has begun; None on the CPU."""
+    if not on_gpu:
+        return None
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    return stream
+
+
+def hand_over(stream: torch.cuda.Stream | None, *tensors: Tensor) -> None:
+    """What the caller does next waits for all that is queued on `stream`, and may read `tensors` made there."""
+    if stream is None:
+        return
+    here = torch.cuda.current_stream()
+    here.wait_stream(stream)
+    for tensor in tensors:  # else their memory could be used anew while the caller still reads it
+        tensor.record_stream(here)
+
+
 def captured(step: Callable[[], None], stream: torch.cuda.Stream | None) -> Callable[[], None]:
     """The step as a replayed CUDA graph, captured at its fourth call; on the CPU the step itself.
 

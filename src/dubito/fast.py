@@ -25,7 +25,7 @@ from torch.func import functional_call, stack_module_state
 
 from ._convolutions import HalfConvolutions
 from ._method import Method, Stages
-from ._replay import Noise, Step, captured, draw, stream_batches, together
+from ._replay import Noise, Step, captured, draw, hand_over, own_stream, stream_batches, together
 from .data import normalise
 from .errors import DubitoError
 from .model import Model
@@ -74,7 +74,7 @@ class Stack:
         self.hyper = {k: v.to(device) for k, v in self.hyper.items()}
         scale = (self.mean, self.std)
         self.scale = tuple(None if s is None else torch.tensor(s, device=device) for s in scale)
-        self.stream = torch.cuda.Stream() if self.inputs.is_cuda else None
+        self.stream = own_stream(self.inputs.is_cuda)
 
     def steps(
         self,
@@ -107,6 +107,7 @@ class Stack:
             if visit is not None and (epoch % every == 0 or epoch == epochs):
                 with self._place():
                     visit(epoch)
+        hand_over(self.stream)
 
     @torch.no_grad()
     def log_probs(self, rows: Tensor, *, batch_size: int = 512) -> Tensor:
@@ -118,7 +119,9 @@ class Stack:
                 x = self._inputs(part)
                 noise = self._noise(x.shape[1])
                 found.append(torch.vmap(self._predict)(self._state(), dict(self.hyper), x, noise))
-            return torch.cat(found, dim=1)
+            log_p = torch.cat(found, dim=1)
+        hand_over(self.stream, log_p)
+        return log_p
 
     def _place(self) -> AbstractContextManager[None]:
         return on_stream(self.stream, self.convolutions)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.func import functional_call, stack_module_state
 
 from ._batches import Batch
-from ._replay import captured, stream_batches
+from ._replay import captured, hand_over, own_stream, stream_batches
 from .data import LabelledData, normalise
 from .data._labelled import Triplets
 from .errors import DubitoError
@@ -64,7 +64,7 @@ class CrowdStack:
         self.parameters, self.buffers = dict(parameters), dict(buffers)
         self.trained = {k: v for k, v in self.parameters.items() if v.requires_grad}
         self.template = copy.deepcopy(self.procedures[0]).to("meta")
-        self.stream = torch.cuda.Stream() if self.inputs.is_cuda else None
+        self.stream = own_stream(self.inputs.is_cuda)
 
     def steps(
         self,
@@ -105,6 +105,7 @@ class CrowdStack:
                 visit(epoch + 1)
         with self._place():
             self._update()
+        hand_over(self.stream)
 
     def _place(self) -> AbstractContextManager[None]:
         return on_stream(self.stream, self.convolutions, rows=self.pixel_rows)
@@ -122,7 +123,9 @@ class CrowdStack:
                 torch.vmap(self._predict)(self._state(), self._inputs(part))
                 for part in rows.split(batch_size, dim=1)
             ]
-            return torch.cat(found, dim=1)
+            log_p = torch.cat(found, dim=1)
+        hand_over(self.stream, log_p)
+        return log_p
 
     def snapshot(self) -> dict[str, Tensor]:
         """The present parameters and buffers of the models, ``(R, ...)``, without the ``model.`` of their names."""

@@ -24,7 +24,7 @@ from . import _thin, checkpoint
 from ._lane_plan import Plan
 from ._lane_rules import PROCEDURES, Rule, rule_of
 from ._method import Stages
-from ._replay import Step, captured, draw, is_label_noise, stream_batches
+from ._replay import Step, captured, draw, hand_over, is_label_noise, own_stream, stream_batches
 from .data import LabelledData
 from .errors import DubitoError
 from .heads import Latent
@@ -94,7 +94,6 @@ class Lane:
             what = "a lane runs plain training, co-teaching and MentorNet, without a penalty"
             raise DubitoError(what, remedy="use train.fit")
         self.on_gpu = torch.device(device).type == "cuda"
-        self.stream = torch.cuda.Stream() if self.on_gpu else None
         self.half = half and self.on_gpu
         self.model = model.to(device)
         self.procedure = stages.procedure(self.model, loss=stages.loss, target=stages.target).to(device)
@@ -104,8 +103,7 @@ class Lane:
         # A tensor, so that lanes of other seeds share compiled kernels.
         self.key = torch.tensor(seed, device=device)
         self.networks = [self._network(m, compile) for m in self.procedure.children() if isinstance(m, Model)]
-        if self.stream is not None:  # what was begun here is finished before the first step
-            self.stream.wait_stream(torch.cuda.current_stream())
+        self.stream = own_stream(self.on_gpu)
         self.waiting: deque[torch.cuda.Event] = deque()  # the end of each step that may be under way
         self.epoch = 0
         self.memory: dict[str, Any] = {"notes": {}}  # JSON that travels with the checkpoint
@@ -166,7 +164,8 @@ class Lane:
             if over or (save_every and number % save_every == 0):
                 self._save(folder, opt)
             if over:
-                return
+                break
+        hand_over(self.stream)
 
     def behind(self) -> bool:
         """Whether `AHEAD` steps wait on the stream, so that others go first: one more would hold up its caller.
@@ -227,9 +226,7 @@ class Lane:
                 noise = draw(self.model, self.stages, len(rows), x.device) if self.on_gpu else {}
                 found.append(self.networks[0](x, None, noise).float())
             log_p = torch.cat(found)
-        if self.stream is not None:  # whoever reads it, on whatever stream, reads it finished
-            torch.cuda.current_stream().wait_stream(self.stream)
-            log_p.record_stream(torch.cuda.current_stream())
+        hand_over(self.stream, log_p)
         return log_p
 
     def _step(self, opt: torch.optim.Optimizer, plan: Plan, rule: Rule) -> None:

@@ -169,6 +169,10 @@ def fit(
                 trained.best = session.best
                 trained.begin_epoch(epoch, data)
                 if trained.anew:
+                    if (
+                        average is not None and session.best is not None
+                    ):  # the stage begins from these weights
+                        average.load_state_dict(trained.model.state_dict())
                     session.choose_anew(run)
             if schedule is not None:
                 for group, rate in zip(opt.param_groups, rates):

@@ -105,6 +105,23 @@ def test_averaged_weights() -> None:
         assert torch.allclose(value, expected[name], atol=1e-6)
 
 
+class _TwoStages(Plain):
+    """The second epoch begins, as a stage of its own, from weights that were put back."""
+
+    def begin_epoch(self, epoch: int, data: LabelledData) -> None:
+        super().begin_epoch(epoch, data)
+        self.anew = epoch == 1
+        if self.anew:
+            self.model.load_state_dict({k: torch.zeros_like(v) for k, v in self.model.state_dict().items()})
+
+
+def test_averaged_weights_are_put_back_with_the_model() -> None:
+    """An average that hardly moves shows where it began."""
+    data = problem(40)
+    run = fit(network(), data, valid=data, procedure=_TwoStages, epochs=2, batch_size=16, ema=1 - 1e-6)
+    assert max(float(v.abs().max()) for v in run.model.state_dict().values()) < 1e-3
+
+
 def test_labels_that_were_not_given_are_left_out() -> None:
     data = problem(50)
     data.labels[::3] = -1

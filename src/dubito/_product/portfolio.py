@@ -71,15 +71,20 @@ def told(d: Diagnosis, names: list[str]) -> str:
     gaps = {k: v for k, v in _gaps(closest(d)).items() if k in families}
     if not gaps:
         return ""
-    places = sorted(
-        {f"{e.data}, {WORDS.get(e.noise, e.noise)} noise at {100 * e.rate:.0f} %" for e in closest(d)}
-    )
+    places = sorted({_place(e) for e in closest(d)})
     ranked = sorted(gaps, key=lambda name: gaps[name])
     words = ", ".join(f"{name} {gaps[name]:.1f}" for name in ranked)
     return (
         "Their order, plain cross-entropy apart, is that of our own experiments with the closest noise "
         f"({'; '.join(places)}), in points of accuracy below the best there: {words}."
     )
+
+
+def _place(e: Evidence) -> str:
+    rate = (
+        "" if e.noise == "natural" else f" at {100 * e.rate:.0f} %"
+    )  # people's own rate is not stated there
+    return f"{e.data}, {WORDS.get(e.noise, e.noise)} noise{rate}"
 
 
 def _gaps(found: tuple[Evidence, ...]) -> dict[str, float]:
