@@ -13,6 +13,7 @@ from results_parts import doubtful_parts, failing_parts
 from results_power import tellable
 from results_protocol import command, readings
 from results_search import search
+from results_skills import ranked_skills
 from results_verdicts import verdicts
 from results_words import column_words, parameters, row_words
 
@@ -150,6 +151,7 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     yield from ends(section)
     yield from lost(section)
     yield from tellable(section)
+    yield from ranked_skills(section)
     yield from search(section, results)
 
 
