@@ -26,8 +26,8 @@ def ranked_skills(section: Section) -> Iterator[str]:
     yield from ("", "### Who is ranked, and from what", "")
     yield (
         f"Of {len(given[0])} annotators half gave {middle:g} labels or fewer. Beside Spearman's correlation of the "
-        f"estimated mean diagonals with the true ones over all of them, that over those with {MANY} labels or more; "
-        "the epoch whose weights are kept, and how far the matrices of that epoch are from the identity (the "
+        f"estimated mean diagonals with the true ones over all of them, that over those with {MANY} labels or "
+        "more; the epoch whose weights are kept, and how far the matrices of that epoch are from the identity (the "
         "largest entry). Means over seeds; an early epoch keeps matrices that have hardly left their start."
     )
     yield from ("", f"| method | seeds | all | {MANY} labels or more | epochs kept | from the identity |")

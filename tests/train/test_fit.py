@@ -87,41 +87,6 @@ def test_clipping() -> None:
     )
 
 
-def test_averaged_weights() -> None:
-    data, seen = problem(40), []
-
-    def watch(step: int, steps: int) -> float:
-        seen.append(copy.deepcopy(model.state_dict()))
-        return 1.0
-
-    model = network()
-    run = fit(model, data, schedule=watch, epochs=2, batch_size=16, ema=0.8)
-    seen.append(copy.deepcopy(model.state_dict()))
-    expected = dict(seen[0])
-    for state in seen[1:]:
-        expected = {k: 0.8 * expected[k] + 0.2 * v for k, v in state.items()}
-    assert run.model is not model
-    for name, value in run.model.state_dict().items():
-        assert torch.allclose(value, expected[name], atol=1e-6)
-
-
-class _TwoStages(Plain):
-    """The second epoch begins, as a stage of its own, from weights that were put back."""
-
-    def begin_epoch(self, epoch: int, data: LabelledData) -> None:
-        super().begin_epoch(epoch, data)
-        self.anew = epoch == 1
-        if self.anew:
-            self.model.load_state_dict({k: torch.zeros_like(v) for k, v in self.model.state_dict().items()})
-
-
-def test_averaged_weights_are_put_back_with_the_model() -> None:
-    """An average that hardly moves shows where it began."""
-    data = problem(40)
-    run = fit(network(), data, valid=data, procedure=_TwoStages, epochs=2, batch_size=16, ema=1 - 1e-6)
-    assert max(float(v.abs().max()) for v in run.model.state_dict().values()) < 1e-3
-
-
 def test_labels_that_were_not_given_are_left_out() -> None:
     data = problem(50)
     data.labels[::3] = -1
