@@ -45,7 +45,7 @@ def ends(section: Section) -> Iterator[str]:
     yield (
         "The rate of learning is constant, so that accuracy goes up and down until the end, and the last epoch, "
         "which counts above, is one draw of it. Beside it the last fifth of the evaluated epochs; "
-        f"{_near(section, [e for e, _, _ in found])}."
+        f"{_near(section, [e for e, _, _ in found])}. {_jointly([end for _, _, end in found])}"
     )
     yield from ("", "| column | method | seed | last epoch | mean ± deviation | lowest | highest | paper |")
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
@@ -56,6 +56,16 @@ def ends(section: Section) -> Iterator[str]:
             f"| {100 * run.metrics['test_accuracy']:.2f} | {mean} "
             f"| {min(end):.2f} | {max(end):.2f} | {'-' if e.paper is None else f'{e.paper.value:.2f}'} |"
         )
+
+
+def _jointly(ends: Sequence[Sequence[float]]) -> str:
+    """Runs of one seed see the images in one order: that they end high or low is not independent."""
+    apart = [end[-1] - statistics.mean(end) for end in ends]
+    above = sum(a > 0 for a in apart)
+    return (
+        f"{above} of {len(apart)} runs end above their own mean ({statistics.mean(apart):+.2f} on average of all): "
+        "runs of one seed see the images in one order, so that these are not independent draws."
+    )
 
 
 def _near(section: Section, entries: Sequence[Entry]) -> str:
