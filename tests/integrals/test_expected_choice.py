@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dubito import DubitoError
-from dubito.integrals import expected, expected_log_softmax
+from dubito.integrals import expected, expected_log_softmax, expected_softmax_nll
 from dubito.integrals.border import as_latent
 from dubito.integrals.fixed import NODES, fixed_log_likelihood
 from dubito.integrals.noise import bank_of, fresh_seed
@@ -188,3 +188,23 @@ def test_the_report_of_sampling(method):
     assert reports[0].points == 64
     expected_log_softmax(MEAN, SCALE, noise="logistic", tol=0.3, samples=7, report=reports.append)
     assert reports[1].points == 256
+
+
+@pytest.mark.parametrize("likelihood", [False, True])
+def test_a_tolerance_that_was_given_and_is_missed_is_warned_of(likelihood, recwarn):
+    g = torch.Generator().manual_seed(0)
+    mean, factors = torch.randn(2, 10, generator=g), torch.randn(2, 10, 4, generator=g)
+    target, reports = torch.tensor([0, 1]), []
+
+    def call(**given):
+        if likelihood:
+            return expected_softmax_nll(mean, 1.0, target, factors=factors, temperature=0.1, **given)
+        return expected_log_softmax(mean, 1.0, factors=factors, temperature=0.1, **given)
+
+    call()
+    call(tol=10.0)
+    call(tol=1e-6, report=reports.append)
+    assert not reports[0].reached
+    assert not recwarn
+    with pytest.warns(RuntimeWarning, match="less exact than asked for"):
+        call(tol=1e-6)

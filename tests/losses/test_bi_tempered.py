@@ -141,3 +141,10 @@ def test_more_iterations_approach_the_exact_value():
     errors = [abs(float(losses.bi_tempered(A, W, t1=0.5, t2=2.0, iterations=n) - exact)) for n in (2, 5, 60)]
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 1e-9
+
+
+@pytest.mark.parametrize("target", [torch.tensor([0]), torch.tensor([[1.0, 0.0, 0.0]])])
+def test_a_temperature_above_one_has_a_gradient_where_other_classes_overflow(target):
+    logits = torch.tensor([[100.0, -100.0, 0.0]], requires_grad=True)
+    losses.bi_tempered(logits, target, t1=1.5, t2=1.0).backward()
+    assert logits.grad.isfinite().all()

@@ -17,6 +17,11 @@ ACCURACY, LIKELIHOOD = METRICS["test_accuracy"], METRICS["noisy_log_likelihood"]
 CONFIGS = [c for c in englesson2023.TABLES["table1-mnist"].make("paper", None, None) if c.method == "ce"]
 
 
+def test_where_the_scale_is_not_certain_levels_are_not_judged():
+    """Printed confusion errors are of the size of two points: all would agree."""
+    assert verdict(Summary({0: 2.6, 1: 2.7, 2: 2.5}), Cell(0.72, 0.01), METRICS["cm_error"]) == "-"
+
+
 def test_summary_by_seed_on_the_papers_scale():
     values = [0.91, 0.93, 0.95, 0.90, 0.92]
     same_cell = CONFIGS[:5]

@@ -187,6 +187,20 @@ def test_choice_is_the_mean_over_seeds_of_the_stated_criterion():
     assert choose([Result(made[0], {"validation_accuracy": 0.5})]) == {}
 
 
+def test_points_of_a_search_are_compared_on_the_seeds_that_all_have():
+    made = [c for c in collier2020.TABLES["table1"].search("paper", "mnist", None) if c.method == "het-tau"]
+    by_point = {(c.param("temperature"), c.seed): c for c in made}
+
+    def chosen_from(values):
+        rows = [Result(by_point[key], {"validation_log_likelihood": v}) for key, v in values.items()]
+        return [p["temperature"] for p in choose(rows).values()]
+
+    # A second seed that one point alone has would decide.
+    assert chosen_from({(1.0, 0): -0.70, (1.0, 1): -0.80, (5.0, 0): -0.72}) == [1.0]
+    assert chosen_from({(1.0, 0): float("nan"), (5.0, 0): -0.7}) == [5.0]
+    assert chosen_from({(1.0, 0): -0.7, (5.0, 1): -0.7}) == []
+
+
 def test_results_of_other_tables_do_not_leak():
     other = [fake(c, 0.1) for c in englesson2023.TABLES["table1-cifar10"].make("paper", None, None)]
     assert all(e.ours is None for e in collect(NAME, ITEM, other).entries)

@@ -122,7 +122,11 @@ def test_the_network_learns_from_posteriors_and_rounds_share_the_epochs(monkeypa
     seen = []
     monkeypatch.setattr(GeneralisedEM, "update", lambda self, data: seen.append(self.epoch))
     run(GeneralisedEM, crowd_data(), epochs=10, rounds=3)
-    assert seen == [4, 8, 9]  # after 4 and 8 epochs, and at the end
+    assert seen == [4, 7, 9]  # after 4 and 7 epochs, and at the end
+    for epochs, rounds in ((11, 10), (12, 3), (3, 20)):  # as many rounds as asked for, at most one an epoch
+        seen.clear()
+        run(GeneralisedEM, crowd_data(), epochs=epochs, rounds=rounds)
+        assert len(seen) == min(epochs, rounds)
 
     data = crowd_data()
     procedure = GeneralisedEM(linear())

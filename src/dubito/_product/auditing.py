@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -102,8 +103,16 @@ def of_run(folder: Path, job: FitJob | None = None) -> tuple[Findings, LabelledD
 def _judge(job: FitJob, path: Path) -> Findings:
     """Labels and probabilities from two files."""
     labels = read_labels(job)
-    probs, classes = read_probs(path, labels)
     items = labels.items
+    if labels.annotator is None and len(items) < len(labels.item):
+        twice = next(name for name, n in Counter(labels.item).items() if n > 1)
+        raise DubitoError(
+            "an item has two labels, and no column says who gave them",
+            where=labels.path,
+            got=repr(twice),
+            remedy="name the column with --annotator, or make the ids distinct",
+        )
+    probs, classes = read_probs(path, labels)
     several = labels.annotator is not None and len(items) < len(labels.item)
     if several:
         if job.gold is not None:

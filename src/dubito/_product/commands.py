@@ -272,7 +272,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     "dubito fit crowd.csv --images photos/ --method trace --out runs/crowd   |   "
     "dubito fit runs/mine --gold runs/mine/relabel.csv",
     predict: "Example: dubito predict runs/mine new.csv --out predictions.csv",
-    audit: "Examples: dubito audit runs/mine   |   dubito audit labels.csv --probs predictions.csv   |   "
+    audit: "Examples: dubito audit runs/mine   |   dubito audit labels.csv --probs probs.csv   |   "
     "dubito audit labels.csv --out audit",
     compare: "Example: dubito compare labels.csv --methods ce,gce,ln,auto --seeds 3",
 }

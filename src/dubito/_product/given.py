@@ -90,6 +90,13 @@ def read_probs(path: Path, labels: Labels) -> tuple[Array, list[str]]:
     """
     if not path.is_file():
         raise DubitoError("no such file", where=str(path))
+    if path.name == "predictions.csv" and (path.parent / "out_of_fold.npz").is_file():
+        raise DubitoError(
+            "these are predictions of a network that was trained on the labels, and hardly doubt them",
+            where=str(path),
+            expected="probabilities by models that did not see the item",
+            remedy=f"dubito audit {path.parent} judges the run by its own",
+        )
     classes = in_order(sorted(set(labels.label)))
     if path.suffix.lower() in (".npy", ".npz"):
         return _array(path, labels, classes)
@@ -119,7 +126,11 @@ def read_probs(path: Path, labels: Labels) -> tuple[Array, list[str]]:
                     got=", ".join(f"{c} {v:.4g}" for c, v in list(zip(found.values(), numbers))[:8]),
                     remedy=f"pass softmax(logits){left}",
                 )
-            rows[_id(chunk, key, row, len(rows) + 1)] = numbers
+            name = _id(chunk, key, row, len(rows) + 1)
+            if name in rows:
+                where = chunk.where(row, str(key))
+                raise DubitoError("an item has two rows of probabilities", where=where, got=repr(name))
+            rows[name] = numbers
     return _ordered(rows, labels, key, path), list(found)
 
 

@@ -46,8 +46,13 @@ def sentences(data: LabelledData, source: Source, setting: Setting, method: str,
         f"  {f.name}: {_value(f.value)}" + (f" ({f.note})" if f.note else "") for f in facts(data, source)
     ]
     if source.left_out:
+        twice = tuple(n for n in dict.fromkeys(source.left_out) if source.left_out.count(n) > 1)
+        once = tuple(n for n in source.left_out if n not in twice)
         why = "no numbers, or not the same for all labels of an item" if source.item else "no numbers"
-        lines.append(f"  not used: {_names(source.left_out)} ({why}; --features names columns)")
+        if once:
+            lines.append(f"  not used: {_names(once)} ({why}; --features names columns)")
+        if twice:
+            lines.append(f"  not used: {_names(twice)} (several columns have this name)")
     lines.append(
         f"  training: method {method}, network {setting.backbone}, {setting.epochs} epochs, "
         f"{folds} folds, seed {setting.seed}"

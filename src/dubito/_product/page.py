@@ -14,6 +14,7 @@ from .._report.audits import SENTENCES, from_audit, worth_checking
 from ..data import LabelledData
 from .choice import Choice
 from .findings import Findings, People
+from .portfolio import FEW_WRONG
 from .scores import as_facts, bins
 
 Array = np.ndarray[Any, Any]
@@ -67,9 +68,14 @@ def _summary(
     noisy, true = metrics["noisy_accuracy"], metrics.get("true_accuracy") or metrics["estimated_accuracy"]
     how = "" if "true_accuracy" in metrics else "by our estimate "
     kind = SENTENCES.get(found.audit.kind.name, found.audit.kind.name)
-    return [
+    if found.audit.kind.name == "none" and rate.value >= FEW_WRONG:  # nothing is told apart by so few labels
+        kind = "what kind of noise that is, these labels cannot tell"
+    wrong = (
         f"About {100 * rate.value:.1f} % of the {N:,} labels{left} are wrong (95 % interval "
-        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} %): {kind[0].lower()}{kind[1:]}.",
+        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} %): {kind[0].lower()}{kind[1:]}."
+    )
+    return [
+        wrong if N else "Every label was checked: none is left to judge.",
         f"The model ({choice.method}) predicts {100 * noisy['value']:.1f} % of labels that it has not seen, "
         f"and {how}{100 * true['value']:.1f} % of the true classes.",
         worth_checking(found.audit),

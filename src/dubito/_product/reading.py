@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..crowd.command import MOST_CLASSES, MOSTLY_OWN
 from ..data import ImageFiles, LabelledData, Triplets, from_arrays, image_folder, read_npz, read_table
 from ..data._rows import chunks
 from ..data.labels import Coder
@@ -21,7 +22,6 @@ from .sources import Source
 
 MOST_BYTES = 2 << 30  # images up to this are decoded once and kept; above, whenever a batch needs them
 PROBED = 32
-MOST_CLASSES, MOSTLY_OWN = 20, 0.5
 LARGEST_SIDE, USUAL_SIDE = 96, 64
 
 
@@ -95,11 +95,16 @@ def distinct(names: Sequence[str]) -> list[str]:
         >>> distinct(["a", "b", "a"])
         ['a', 'b', 'a (2)']
     """
-    seen: dict[str, int] = {}
+    taken, counts = set(names), dict.fromkeys(names, 0)
     out = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        counts[name] += 1
+        new = name
+        while counts[name] > 1 and new in taken:  # a name with a number may be there already
+            new = f"{name} ({counts[name]})"
+            counts[name] += new in taken
+        taken.add(new)
+        out.append(new)
     return out
 
 

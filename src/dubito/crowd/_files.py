@@ -21,13 +21,18 @@ def need(names: list[str], known: list[Any], where: str, remedy: str = "") -> No
 
 def read(path: Path, names: list[str], delimiter: str | None) -> dict[str, Any]:
     """The named columns of a CSV or Parquet file."""
-    if not exists(path):
-        raise DubitoError("no such file", where=str(path))
+    check_kind(path)
     if path.suffix.lower() in (".parquet", ".pq"):
         return _read_parquet(path, names)
-    if path.suffix.lower() not in (".csv", ".tsv", ".txt"):
-        raise DubitoError("unknown kind of table", where=str(path), expected=".csv, .tsv, .txt or .parquet")
     return read_csv(path, names, delimiter)
+
+
+def check_kind(path: Path) -> None:
+    """Refuse what is not there, and what its name says is no table."""
+    if not exists(path):
+        raise DubitoError("no such file", where=str(path))
+    if path.suffix.lower() not in (".csv", ".tsv", ".txt", ".parquet", ".pq"):
+        raise DubitoError("unknown kind of table", where=str(path), expected=".csv, .tsv, .txt or .parquet")
 
 
 def _read_parquet(path: Path, names: list[str]) -> dict[str, Any]:
@@ -102,17 +107,21 @@ def read_csv(path: Path, names: list[str], delimiter: str | None) -> dict[str, A
 def _lines(path: Path, delimiter: str | None) -> Iterator[tuple[int, list[str]]]:
     usual = "\t" if path.suffix.lower() == ".tsv" else ","
     separator = usual if delimiter is None else check_delimiter(delimiter, path)
+    from ..data._rows import encoding_of
+
     line = 0
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        encoding = encoding_of(path)
+        with path.open(encoding=encoding, newline="") as file:
             reader = csv.reader(file, delimiter=separator, strict=True)
             for cells in reader:
                 line = reader.line_num
                 yield line, cells
     except UnicodeDecodeError as error:
+        line = _undecodable(path) if encoding.startswith("utf-8") else line + 1
         raise DubitoError(
-            "not UTF-8 text",
-            where=f"{path}, line {_undecodable(path)}",
+            f"not {'UTF-8' if encoding.startswith('utf-8') else encoding} text",
+            where=f"{path}, line {line}",
             got=str(error.reason),
             remedy="save as UTF-8",
         ) from None

@@ -25,6 +25,8 @@ def page(summary: Summary, most: int) -> Group:
         Text(
             f"consensus by {s.method}: {s.unsure_items:,} items below 90 % certainty, "
             f"{100 * s.doubtful_labels:.1f} % of the labels are probably wrong"
+            if s.per_item[2] > 1
+            else f"consensus by {s.method}: how many labels are wrong cannot be told, none is beside another"
         ),
     ]
     if s.empty_items or s.empty_annotators:

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import _glad, _rules
 from ._layout import Layout
 from .labels import CrowdLabels
-from .result import Aggregate, State
+from .result import Aggregate, State, company_of
 from .vote import cells, majority_vote, pieces, shares, vote_counts
 
 
@@ -94,7 +94,7 @@ def _one_number(
         method=name,
         why="asked for",
         converged=converged,
-        state=State(layout, fitted, none, none, prior * crowd.num_items, len(crowd), 0.0),
+        state=State(layout, fitted, none, none, prior * crowd.num_items, len(crowd), 0.0, *company_of(crowd)),
     )
 
 

@@ -17,7 +17,7 @@ from ._layout import Layout, lay_out
 from ._simple import by_glad, by_vote
 from ._warm import carry_over, changed_part, spread_out
 from .labels import CrowdLabels
-from .result import Aggregate, State, diagonal_of, gold_codes
+from .result import Aggregate, State, company_of, diagonal_of, gold_codes
 
 METHODS = ("auto", "hierarchical", "dawid-skene", "one-coin", "skill", "glad", "vote", "soft-vote")
 _RULES: dict[str, tuple[type[Any], float]] = {
@@ -174,6 +174,7 @@ def _package(
 ) -> Aggregate:
     posterior = result.sums.posterior
     bare = replace(layout, blocks=(), gold=None)
+    company, told = company_of(crowd, layout.gold)
     state = State(
         layout=bare,
         fitted=result.fitted,
@@ -182,6 +183,8 @@ def _package(
         items=result.sums.prior,
         num_labels=len(crowd),
         strength=strength,
+        company=company,
+        told=told,
     )
     return Aggregate(
         items=crowd.item_ids,

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._files import kind_of, make_folder, replacing
 from ..errors import DubitoError, nearest
-from ._files import header
+from ._files import check_kind, header
 from .aggregate import aggregate
 from .labels import CrowdLabels
 from .quality import label_quality
@@ -22,6 +22,9 @@ from .summary import Summary, annotator_names, summarise
 ITEM = ("task", "item", "task_id", "item_id", "example", "example_id", "image", "question")
 ANNOTATOR = ("worker", "annotator", "worker_id", "annotator_id", "rater", "user", "user_id", "labeller")
 LABEL = ("label", "answer", "class", "category", "response")
+
+# More classes than both of these, the second a share of the items, are a column of numbers.
+MOST_CLASSES, MOSTLY_OWN = 20, 0.5
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,13 @@ def run(
         delimiter=delimiter,
         duplicates=duplicates,
     )
+    if crowd.num_classes > max(MOST_CLASSES, MOSTLY_OWN * crowd.num_items):
+        raise DubitoError(
+            "nearly every item has a class of its own: these seem to be numbers, not classes",
+            where=f"{source}, column {columns[2]!r}",
+            got=f"{crowd.num_classes:,} classes of {crowd.num_items:,} items",
+            remedy="name the column of classes with --label",
+        )
     result = aggregate(crowd, method)
     summary = summarise(crowd, result, anonymise=anonymise, questions=questions)
     files = () if target is None else write(crowd, result, target, columns, anonymise)
@@ -86,6 +96,7 @@ def run(
 
 
 def _columns(path: Path, told: tuple[str | None, ...], delimiter: str | None) -> tuple[str, str, str]:
+    check_kind(path)
     names = header(path, delimiter)
     if not names:
         raise DubitoError(

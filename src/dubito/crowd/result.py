@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from ..errors import DubitoError
-from ._coding import Ids, as_column, encode_with
+from ._coding import Ids, as_column, encode_with, spelled
 from ._hierarchical import sway
 from ._layout import Layout
 from ._rules import Fitted, matrices
 from .intervals import beta_interval, jeffreys
+from .labels import CrowdLabels
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,10 @@ class State:
     items: Tensor  # expected number of items per class
     num_labels: int
     strength: float
+    company: (
+        Tensor  # (annotators,) share of an annotator's labels on items with another label, or of known class
+    )
+    told: float  # the same share of all labels
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,8 @@ class Aggregate:
         ``f = sum (v - a)^2 / sum a (1 - a)`` of what known truth would give (Louis 1982; the products of scores).
         Posteriors are themselves estimated from the labels, so f is too high where it is low: labels are discounted
         by f^2 where an annotator has a matrix, whose rows are told apart by the same labels, and by f^1.5 where one
-        number stands behind it. That covers on simulated crowds (`benchmarks/crowd_intervals.py`).
+        number stands behind it. That covers on simulated crowds (`benchmarks/crowd_intervals.py`). The only label
+        of an item, if its class is not known, agrees with itself and tells nothing.
         """
         state, layout = self.state, self.state.layout
         n = layout.by_annotator(state.counts)
@@ -108,8 +114,8 @@ class Aggregate:
         a = hit / labels.clamp(min=1e-9)
         f = (hit2 - 2 * a * hit + labels * a.square() + 1) / (labels * a * (1 - a) + 1)  # at most 1, as v is
         if state.fitted.shared:
-            return (labels * f.pow(1.5)).unsqueeze(1).expand_as(n)
-        return n * f.square().unsqueeze(1)
+            return (labels * state.company * f.pow(1.5)).unsqueeze(1).expand_as(n)
+        return n * (state.company * f.square()).unsqueeze(1)
 
     def _hits(self) -> Tensor:
         """Expected number of right labels of each annotator."""
@@ -117,8 +123,11 @@ class Aggregate:
         return layout.by_annotator((self.state.counts * layout.own()).sum(1))
 
     def evidence(self) -> Tensor:
-        """Labels' worth of evidence behind each row of each matrix, that of the prior included."""
-        return self.worth() + self.state.fitted.weight
+        """Labels' worth of evidence behind each row of each matrix, that of the prior included.
+
+        The prior is the crowd's: it is worth no more than the share of all labels that tell anything about skill.
+        """
+        return self.worth() + self.state.fitted.weight * self.state.told
 
     def _sway(self) -> Tensor | None:
         """What an uncertain skill adds to the rows of the hierarchical model."""
@@ -144,8 +153,13 @@ class Aggregate:
         Beta distributions with the evidence of `evidence`, wider by what the prior may have moved (`_pull` for
         Dawid-Skene, the uncertain skill for the default). On simulated crowds of fresh seeds a nominal 95 % covers
         .934 to .957 of the skills with two to ten labels per item; least where all annotators share one pattern of
-        errors and have few labels, .88 (`benchmarks/crowd_intervals.py`).
+        errors and have few labels, .88 (`benchmarks/crowd_intervals.py`). People's errors depend on the item too,
+        and real crowds are covered less. An interval holds its skill, also where Jeffreys' prior has moved it off.
         """
+        low, high = self._beta_intervals(level).unbind(-1)
+        return torch.stack([torch.minimum(low, self.skills), torch.maximum(high, self.skills)], -1)
+
+    def _beta_intervals(self, level: float) -> Tensor:
         if self.state.fitted.shared:
             return beta_interval(*jeffreys(self.skills, self.evidence()[:, 0]), level)
         diagonal = diagonal_of(self.state.layout, self.state.fitted)
@@ -166,6 +180,16 @@ class Aggregate:
             eye = torch.eye(len(pattern), dtype=pattern.dtype, device=pattern.device)
             variance = variance + (common.unsqueeze(2) * (pattern + eye)).square()
         return beta_interval(mean, variance, level)
+
+
+def company_of(crowd: CrowdLabels, gold: Tensor | None = None) -> tuple[Tensor, float]:
+    """Share of each annotator's labels ``(annotators,)``, and of all, beside another or a known class."""
+    per_item = crowd.labels_per_item()
+    held = per_item > 1 if gold is None else (per_item > 1) | (gold >= 0)
+    each = crowd.labels_per_annotator().double()
+    mine = torch.bincount(crowd.annotator, held[crowd.item.long()].double(), crowd.num_annotators)
+    share = torch.where(each > 0, mine / each.clamp(min=1), 1.0)
+    return share, float(mine.sum() / each.sum()) if len(crowd) else 1.0
 
 
 def diagonal_of(layout: Layout, fitted: Fitted) -> Tensor:
@@ -191,7 +215,7 @@ def gold_codes(gold: Any, items: Ids, classes: Ids) -> Tensor | None:
     if len(who) != len(what):
         raise DubitoError("gold items and labels must be of one length", expected=len(who), got=len(what))
     rows = encode_with(who, items, "gold item", "give items that the crowd has")
-    codes = encode_with(what, classes, "gold class", "list it in classes=[...]")
+    codes = encode_with(spelled(what), classes, "gold class", "list it in classes=[...]")
     out = np.full(len(items), -1, dtype=np.int64)
     for row, code in zip(rows, codes):
         if out[row] not in (-1, code):

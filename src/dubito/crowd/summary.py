@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+FEW_SHARED = 0.1  # share of items with two labels or more below which it is said that skills rest on few
+
+
 @dataclass(frozen=True)
 class Annotator:
     """One line of the skill table. `agreement` is NaN where no item is shared."""
@@ -201,8 +204,14 @@ def _notes(crowd: CrowdLabels, aggregate: Aggregate) -> tuple[str, ...]:
     for group in alike.values():
         if len(group) > 1:
             notes.append("classes that differ only in case or spaces: " + ", ".join(map(repr, group)))
-    if len(crowd) and int(crowd.labels_per_item().max()) == 1:
+    several, items = (int((crowd.labels_per_item() > n).sum()) for n in (1, 0))
+    if items and several == 0:
         notes.append("no item has two labels: agreement and skills cannot be told from labels alone")
+    elif several < FEW_SHARED * items:
+        notes.append(
+            f"only {several:,} of {items:,} items have two labels or more: all that is said about annotators, and "
+            "about labels of the other items, rests on these"
+        )
     if not aggregate.converged:
         notes.append("the fit was stopped before it settled")
     if aggregate.skills.numel() and len(crowd):

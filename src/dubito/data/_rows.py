@@ -78,7 +78,7 @@ def check_columns(there: Sequence[str], wanted: Sequence[str], where: str, hint:
 
 
 def _csv(path: Path, columns: Sequence[str], encoding: str | None, delimiter: str) -> Iterator[Chunk]:
-    encoding = encoding or _encoding(path)
+    encoding = encoding or encoding_of(path)
     try:
         codecs.lookup(encoding)
     except LookupError:
@@ -122,7 +122,7 @@ def _csv(path: Path, columns: Sequence[str], encoding: str | None, delimiter: st
             ) from None
 
 
-def _encoding(path: Path) -> str:
+def encoding_of(path: Path) -> str:
     """By the byte order mark, else UTF-8; never guessed from the letters."""
     try:
         with path.open("rb") as f:

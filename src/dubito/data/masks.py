@@ -189,7 +189,7 @@ def _matched(
         raise DubitoError(
             "images without a mask", where=str(images), got=_listed(alone),
             remedy=f"each needs a mask of its name with {suffix!r} in {masks}" if suffix
-            else f"each needs a mask of its name in {masks}; give suffix= if masks are named otherwise",
+            else f"each needs a mask of its name in {masks}; if they are called otherwise, give suffix (--suffix)",
         )  # fmt: skip
     known = {stem + suffix for stem in pictures}
     odd = [stem for stem in found if stem not in known]

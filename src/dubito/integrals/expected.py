@@ -16,13 +16,14 @@ from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcAllClasses, fits
 from .fused_mean import on_device, simple
 from .noise import bank_of, check_kind, fresh_seed
-from .report import Report
+from .report import Report, warn_of
 from .sampling import by_mc, by_qmc, check_sampling, standard_error
 from .two_classes import POINTS, TWO, joined
 
 METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _LOOSE = 3e-3  # from this tolerance on, a few hundred quasi-random points are cheaper than the panels
 _FEW, _MANY = 256, 8192
+_DEFAULT = 1e-4
 _RULE_CLASSES = 16  # up to so many, a rule over one factor around each class costs no more than a few `_MANY`
 _WITHIN = ("factors x quadrature", "given its factors the classes are independent")
 
@@ -37,7 +38,7 @@ def expected_log_softmax(
     method: str = "auto",
     samples: int = 1000,
     generator: torch.Generator | None = None,
-    tol: float = 1e-4,
+    tol: float | None = None,
     noise: str = "normal",
     floor: float = 0.0,
     dim: int = -1,
@@ -59,10 +60,11 @@ def expected_log_softmax(
         method: "quadrature" (deterministic; without factors, or of two classes), "fixed" (class by class as in
             `expected_softmax_nll`; for `torch.vmap` and CUDA graphs), "qmc" (scrambled Sobol points shared by all
             rows), "mc" (random draws, as the papers do), or "auto": quadrature where it applies, else as many
-            quasi-random points as `tol` asks for.
+            quasi-random points as `tol` asks for, up to 8,192.
         samples: how many draws "mc" and "qmc" take ("qmc": raised to a power of two).
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
-        tol: absolute error to reach; what was reached is in the report.
+        tol: absolute error to reach (default 1e-4); what was reached is in the report. One that was given and is
+            not reached by "auto" or "quadrature" is warned of, unless there is a report.
         noise: distribution of e: "normal", "logistic" or "gumbel"; the last two by "mc" and "qmc".
         floor: probabilities below it are raised to it (parity with other code; kills their gradient).
         dim: the class axis.
@@ -81,6 +83,7 @@ def expected_log_softmax(
     if method not in METHODS:
         raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
     check_kind(noise)
+    asked, tol = tol, _DEFAULT if tol is None else tol
     if not tol > 0:
         raise DubitoError("the tolerance must be positive", got=tol)
     ordinary = (
@@ -104,13 +107,15 @@ def expected_log_softmax(
     latent = as_latent(mean, scale, factors, temperature, dim)
     chosen, reason = choose(method, latent, noise, tol)
     seed = fresh_seed(generator)
+    warns = asked is not None and method in ("auto", "quadrature") and chosen in ("qmc", _WITHIN[0])
     error: Tensor | None = None
     points = samples
     if chosen in ("mc", "qmc"):
         check_sampling(chosen, samples)
     if method == "auto" and chosen == "qmc":
-        points, enough = _enough(latent, tol, seed, noise)
-        if not enough and noise == "normal" and latent.rank == 1 and mean.shape[dim] <= _RULE_CLASSES:
+        points, error = _enough(latent, tol, seed, noise)
+        missed = error.numel() > 0 and float(error.max()) > tol
+        if missed and noise == "normal" and latent.rank == 1 and mean.shape[dim] <= _RULE_CLASSES:
             chosen, reason = _WITHIN
     if chosen == "quadrature":
         points = POINTS if latent.mean.shape[-1] == 2 else 0
@@ -123,10 +128,12 @@ def expected_log_softmax(
     else:
         settings = (latent, points, seed, noise)
         log_p = by_qmc(*settings) if chosen == "qmc" else by_mc(*settings)
-        if report is not None:
+        if report is not None and error is None:
             error = standard_error(chosen, *settings).amax(-1)
     if report is not None:
         report(Report(chosen, reason, points, error, tol))
+    elif warns:
+        warn_of(Report(chosen, reason, points, error, tol))
     if floor > 0:
         log_p = log_p.clamp(min=torch.tensor(floor).log().item())
     return log_p if dim in (-1, log_p.dim() - 1) else log_p.movedim(-1, dim)
@@ -193,12 +200,11 @@ def _within_factors(latent: Latent, tol: float, seed: int) -> tuple[Tensor, Tens
     return log_p, (error * log_p.detach().exp()).amax(-1), points
 
 
-def _enough(latent: Latent, tol: float, seed: int, noise: str) -> tuple[int, bool]:
-    """How many quasi-random points reach `tol` on the worst row, at most `_MANY`; and whether they do."""
+def _enough(latent: Latent, tol: float, seed: int, noise: str) -> tuple[int, Tensor]:
+    """How many quasi-random points reach `tol` on the worst row, at most `_MANY`; and the error of each row."""
     samples = _FEW
     while True:
         error = standard_error("qmc", latent, samples, seed, noise)
-        enough = error.numel() == 0 or float(error.max()) <= tol
-        if enough or samples == _MANY:
-            return samples, enough
+        if samples == _MANY or error.numel() == 0 or float(error.max()) <= tol:
+            return samples, error.amax(-1)
         samples *= 2

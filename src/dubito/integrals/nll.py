@@ -19,7 +19,7 @@ from .fused import QmcLikelihood, fits, ready, scaled_gradients
 from .fused_mean import mean_loss, plain
 from .noise import bank_of, check_kind, fresh_seed, power_of_two
 from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve_any
-from .report import Report
+from .report import Report, warn_of
 from .sampling import by_mc, by_qmc, standard_error
 from .two_classes import POINTS, TWO, joined
 
@@ -118,8 +118,9 @@ def expected_softmax_nll(
         samples: how many draws "mc" and "qmc" take.
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
         tol: error of log p to reach (default 1e-7 in float64, 2e-5 in float32; 1e-3 with factors). Where "auto"
-            samples, a given `tol` raises the number of samples until it is met; without one, it spends about what
-            `samples` draws cost on a latent of three factors or more, and its estimate may lie above the default.
+            samples, a given `tol` raises their number until it is met, up to 32,768; one that is given and not met
+            is warned of, unless there is a report. Without one, it spends about what `samples` draws cost on a
+            latent of three factors or more, and its estimate may lie above the default.
         noise: "normal"; "logistic" or "gumbel" with "mc" and "qmc".
         dim: the class axis. ignore_index, reduction: as in `torch.nn.functional.cross_entropy`.
         report: called with a `Report` (`reports.append`, say): which method was taken, why, and its error.
@@ -155,7 +156,8 @@ def expected_softmax_nll(
     else:
         check_indices(target, latent.mean, ignore_index)
         kept = target != ignore_index
-    options = _Options(method, samples, fresh_seed(generator), tol, noise, report is not None)
+    warns = exact and tol is not None and report is None
+    options = _Options(method, samples, fresh_seed(generator), tol, noise, report is not None or warns)
     unread = method == "fixed" or fused  # no branch on values: a GPU would have to be waited for
     if unread and kept is not None:
         target = target * kept
@@ -167,6 +169,8 @@ def expected_softmax_nll(
         log_p = log_p.new_zeros(target.shape).masked_scatter(kept, log_p)
     if report is not None:
         report(result)
+    elif warns and result.method in ("qmc", "factors x quadrature"):
+        warn_of(result)
     if kept is None:
         return reduce(-expect(log_p, weights.to(log_p.dtype)), None, reduction)
     return reduce(-log_p, kept, reduction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -40,3 +41,14 @@ class Report:
         else:
             worst = f"at most {float(torch.nan_to_num(self.error, nan=float('inf')).max()):.1e}"
         return f"{self.method} ({self.reason}), {self.points} points, error {worst}, asked {self.tol:.1e}"
+
+
+def warn_of(report: Report) -> None:
+    """Warn where an error that was asked for is not reached; one text for all, so that Python says it once."""
+    if not report.reached:
+        warnings.warn(
+            "an expected softmax is less exact than asked for: the most points that are taken do not reach `tol` "
+            "(report= says by how much)",
+            RuntimeWarning,
+            stacklevel=4,  # the caller of the public function, outside its wrapper
+        )

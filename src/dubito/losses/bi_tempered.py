@@ -72,9 +72,11 @@ def _bi_tempered(
 def _tempered_nll(log_p: Tensor, target: Tensor, *, t1: Number) -> Tensor:
     """The divergence given log p; on class indices sum_k w_k log_t1 w_k = 0 and sum_k w_k^(2-t1) = 1."""
     s = 1 - t1
-    spread = ((1 + s) * log_p).exp().sum(-1) / (1 + s) - expect(deformed_log(log_p, s), target)
+    power = ((1 + s) * log_p).exp().sum(-1) / (1 + s)
+    # Only of classes that are asked for: for t1 > 1 the others may overflow, and 0 * inf is no gradient.
     if not target.is_floating_point():
-        return spread - 1 / (1 + s)
+        return power - deformed_log(expect(log_p, target), s) - 1 / (1 + s)
+    spread = power - expect(deformed_log(torch.where(target > 0, log_p, 0.0), s), target)
     log_w = torch.where(target > 0, target, 1.0).log()
     return spread + (target * (deformed_log(log_w, s) - (s * log_w).exp() / (1 + s))).sum(-1)
 

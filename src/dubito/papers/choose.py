@@ -26,21 +26,25 @@ VALIDATION = {
 
 
 def choose(results: Iterable[Result]) -> dict[str, dict[str, Any]]:
-    """The best parameters of every place by the mean of its criterion over seeds.
+    """The best parameters of every place by the mean of its criterion over the seeds that all its points have.
 
     A place is a data set, noise, network and method (`choice_key`); its criterion is the config's `tune_on`. Ties
-    go to the point that comes first when parameters are sorted. Results without the criterion do not count.
+    go to the point that comes first when parameters are sorted. Results without the criterion do not count, one
+    that is not finite is the worst there is, and places whose points share no seed have no choice.
     """
-    scores: dict[str, dict[tuple[Any, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
+    scores: dict[str, dict[tuple[Any, ...], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in results:
         value = result.metrics.get(VALIDATION[result.config.tune_on])
         if value is not None:
-            scores[choice_key(result.config)][result.config.params].append(value)
+            found = scores[choice_key(result.config)][result.config.params]
+            found[result.config.seed] = value if math.isfinite(value) else -math.inf
     best = {}
     for place, points in scores.items():
+        shared = set.intersection(*(set(by_seed) for by_seed in points.values()))
         ranked = sorted(points.items(), key=lambda point: repr(point[0]))
-        params, _ = max(ranked, key=lambda point: math.fsum(point[1]) / len(point[1]))
-        best[place] = dict(params)
+        if shared:
+            params, _ = max(ranked, key=lambda point: sum(point[1][s] for s in sorted(shared)))
+            best[place] = dict(params)
     return best
 
 

@@ -62,7 +62,7 @@ _IMAGENET: dict[str, Any] = {
 _PLANE: dict[str, Any] = {
     "network": "linear",
     "optimizer": "gd",
-    "lr": 1.0,  # silent: any convex solver ends at the same line
+    "lr": 1.0,  # silent; the steps end near the best line, not on it
     "batch": 0,
     "epochs": 5_000,
     "train": 2_000,  # silent

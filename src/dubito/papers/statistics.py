@@ -79,14 +79,15 @@ def verdict(ours: Summary | None, paper: Cell | None, metric: Metric) -> str:
     """Does a cell agree with the paper?
 
     ``agrees`` if |ours - paper| <= max(2 points, 2 sqrt(sd_paper^2 + sd_ours^2)), else ``differs``; ``not judged``
-    below three seeds; ``-`` where one of the two is missing. A spread that the paper does not print counts as 0.
+    below three seeds; ``-`` where one of the two is missing or the paper's scale is not certain. A spread that the
+    paper does not print counts as 0.
 
     Example:
         >>> from dubito.papers.tables import METRICS
         >>> verdict(Summary({0: 97.9, 1: 98.0, 2: 97.7}), Cell(97.21, 0.38), METRICS["test_accuracy"])
         'agrees'
     """
-    if ours is None or paper is None or not isinstance(paper.value, int | float):
+    if ours is None or paper is None or not metric.level or not isinstance(paper.value, int | float):
         return "-"
     if ours.seeds < FEWEST_SEEDS:
         return "not judged"

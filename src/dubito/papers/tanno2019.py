@@ -177,7 +177,10 @@ def _small(config: Config) -> Config:
     if config.data == "labelme":
         return config
     if config.data == "mnist":
-        return dataclasses.replace(config, epochs=config.epochs // 10, steps=config.steps // 5)
+        shorter = dataclasses.replace(config, epochs=config.epochs // 10, steps=config.steps // 5)
+        # Where the length of a round is what differs, it is kept: a fifth of the steps has a fifth of the rounds.
+        rounds = config.param("rounds") if config.steps else None
+        return shorter if rounds is None else shorter.with_params(rounds=max(1, int(rounds) // 5))
     sizes: dict[str, Any] = {"train": config.train // 6, "validation": config.validation // 6}
     return dataclasses.replace(config, epochs=config.epochs // 5, steps=config.steps // 10, **sizes)
 

@@ -37,7 +37,8 @@ class GeneralisedEM(Plain):
     learns the raw labels.
 
     Arguments:
-        rounds: how often this is repeated; the epochs of the run are shared out among the rounds.
+        rounds: how often this is repeated; the epochs of the run are shared out among the rounds, which end between
+            epochs, so that there are no more rounds than epochs.
         strength: pseudo-labels per true class in A, see `posterior.count_matrices`; 0 in the paper.
 
     Buffers: `posteriors` ``(N, K)``, `matrices` ``(R, K, K)``. Items without labels teach nothing.
@@ -75,7 +76,8 @@ class GeneralisedEM(Plain):
 
     def round_ends(self, epoch: int) -> bool:
         """Whether a round ends before this epoch."""
-        return epoch > 0 and epoch % -(-self.epochs // self.rounds) == 0
+        done, before = (e * self.rounds // self.epochs for e in (epoch, epoch - 1))
+        return epoch > 0 and done != before
 
     def end(self, data: LabelledData) -> None:
         """The last round ends with its posteriors too."""
