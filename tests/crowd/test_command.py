@@ -143,3 +143,32 @@ def test_the_command_alone_writes_both_files(table):
     assert "secret" not in said.output
     assert len(read(table.parent / "labels-consensus" / "consensus.csv")) == 80
     assert len(read(table.parent / "labels-consensus" / "label_quality.csv")) == 320
+
+
+def test_spellings_of_one_class_are_one(tmp_path):
+    """As in all readers: white space, composed letters, a decimal point that a spreadsheet added."""
+    path = tmp_path / "labels.csv"
+    labels = ["e\u0301 ", "\u00e9", "1", "1.0", " 1"]
+    lines = [f"{n},{r},{label}" for n, label in enumerate(labels) for r in "ab"]
+    path.write_text("\n".join(["task,worker,label", *lines]), encoding="utf-16")
+    assert run(path).crowd.classes.tolist() == ["1", "\u00e9"]
+
+
+def test_a_column_of_numbers_is_refused(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("task,worker,label\n" + "".join(f"{n // 2},{n % 2},{n}\n" for n in range(80)))
+    with pytest.raises(DubitoError, match="80 classes of 40 items"):
+        run(path)
+    with pytest.raises(DubitoError, match="unknown kind of table"):
+        run(path.rename(tmp_path / "labels.csv.gz"))
+
+
+@pytest.mark.parametrize(("several", "said"), [(0, "cannot be told"), (3, "only 3 of 100 items")])
+def test_few_items_with_two_labels_are_told(several, said):
+    n = [*range(100), *range(several)]
+    crowd = CrowdLabels(
+        n, [i % 5 for i in range(100)] + [(i + 1) % 5 for i in range(several)], [0, 1] * 50 + [0] * several
+    )
+    page = summarise(crowd, aggregate(crowd))
+    assert any(said in note for note in page.notes)
+    assert ("how many labels are wrong cannot be told" in text_of(page)) == (several == 0)

@@ -68,3 +68,21 @@ def test_levels(simulate):
     for level in (0.0, 1.0, 95):
         with pytest.raises(DubitoError):
             result.skill_intervals(level)
+
+
+def test_labels_that_stand_alone_tell_nothing_about_skill(simulate):
+    """Nobody contradicts them: without other labels or known classes an interval says that nothing is known."""
+    crowd, truth, _ = simulate(0, items=400, annotators=8, classes=3, each=1, sharp=12.0)
+    low, high = aggregate(crowd).skill_intervals().T
+    assert float(low.max()) < 0.3
+    assert float(high.min()) > 0.9
+    known = aggregate(crowd, gold=dict(zip(crowd.item_ids.tolist(), truth.tolist())))
+    assert float((known.skill_intervals()[:, 1] - known.skill_intervals()[:, 0]).max()) < 0.5
+
+
+@pytest.mark.parametrize("each", [1, 2, 4])
+def test_an_interval_holds_its_skill(simulate, each):
+    crowd, *_ = simulate(1, items=60, annotators=30, classes=3, each=each, sharp=50.0)
+    found = aggregate(crowd)
+    low, high = found.skill_intervals().T
+    assert bool(((low <= found.skills) & (found.skills <= high)).all())

@@ -8,6 +8,7 @@ from product_tables import FAST, NAMES, blobs, dubito, read, single_table, write
 from typer.testing import CliRunner
 
 from dubito._product.given import Labels, read_probs
+from dubito._product.reading import distinct
 from dubito.cli import app
 from dubito.errors import DubitoError
 
@@ -152,6 +153,27 @@ def test_probabilities_must_fit(tmp_path):
     path = write(tmp_path / "p.csv", ["id", "x", "y"], [("1", 0.5, "half"), ("2", 0.5, 0.5)])
     with pytest.raises(DubitoError, match=r"line 2, column 'y'"):
         read_probs(path, labels)
+
+
+def test_rows_of_probabilities_are_told_apart(table, tmp_path):
+    labels = Labels("l.csv", ["x", "y"], ["1", "2"])
+    rows = [("1", 0.5, 0.5), ("2", 0.5, 0.5), ("1", 0.9, 0.1)]
+    path = write(tmp_path / "p.csv", ["id", "x", "y"], rows)
+    with pytest.raises(DubitoError, match=r"two rows of probabilities at .*line 4"):
+        read_probs(path, labels)
+    twice = write(tmp_path / "l.csv", ["id", "label"], [("1", "x"), ("2", "y"), ("1", "y")])
+    probs = write(tmp_path / "q.csv", ["x", "y"], [(0.5, 0.5)] * 3)
+    assert "no column says who gave them" in dubito("audit", twice, "--probs", probs, ok=False)
+
+
+def test_a_runs_own_predictions_are_no_judge_of_its_labels(trained, table):
+    said = dubito("audit", table, "--probs", trained / "predictions.csv", ok=False)
+    assert "trained on the labels" in said
+    assert f"dubito audit {trained}" in said.replace("\n", "")
+
+
+def test_names_with_a_number_behind_them_stay_apart():
+    assert distinct(["a", "a", "a (2)", "a"]) == ["a", "a (3)", "a (2)", "a (4)"]
 
 
 @pytest.mark.parametrize("command", ["demo", "fit", "predict", "audit", "compare", "crowd", "verify"])

@@ -84,24 +84,6 @@ def _plain(value: Any, name: str, row: int) -> Any:
     )
 
 
-def spelled(column: Ids) -> Ids:
-    """Labels as the readers of `dubito.data` take them: white space dropped, composed Unicode, 1.0 as 1."""
-    if column.dtype != object:
-        return column
-    from ..data.labels import label_text
-
-    seen = {v for v in column.tolist() if type(v) is str}
-    changed = {v: text for v in seen if (text := label_text(v)) != v}
-    if not changed:
-        return column
-    out = np.empty(len(column), dtype=object)
-    out[:] = [changed.get(v, v) if type(v) is str else v for v in column.tolist()]
-    empty = [row for row, v in enumerate(out) if v is None]
-    if empty:
-        raise DubitoError("a label without any letter", where=f"row {empty[0]}", remedy="drop the row")
-    return out
-
-
 def encode(column: Ids) -> tuple[Codes, Ids]:
     """(codes, ids) with ``ids[codes] == column``; ids sorted, so that the order of rows does not matter."""
     if column.dtype != object:

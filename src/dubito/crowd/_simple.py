@@ -31,7 +31,7 @@ def by_vote(crowd: CrowdLabels, name: str, seed: int, gold: Tensor | None) -> Ag
     def hit(part: slice) -> Tensor:
         return flat.index_select(0, cells(crowd, part))
 
-    return _one_number(crowd, codes, probabilities, hit, name, [], float("nan"), True, "none (a count)")
+    return _one_number(crowd, codes, probabilities, hit, name, [], float("nan"), True, "none (a count)", gold)
 
 
 def by_glad(
@@ -49,6 +49,7 @@ def by_glad(
         fit.log_likelihood,
         fit.converged,
         "log-likelihood + log prior density",
+        gold,
     )
 
 
@@ -62,6 +63,7 @@ def _one_number(
     log_likelihood: float,
     converged: bool,
     objective: str,
+    gold: Tensor | None,
 ) -> Aggregate:
     """An aggregate whose annotators have one number each: the mean of `hit(labels)` over their labels."""
     R, K = crowd.num_annotators, crowd.num_classes
@@ -71,9 +73,9 @@ def _one_number(
     layout = Layout(crowd.num_items, R, K, len(crowd), empty, empty, (), None, probabilities.dtype)
     wide = skill.unsqueeze(1).expand(R, K)
     pattern = (1 - torch.eye(K, dtype=torch.float64, device=n.device)) / max(K - 1, 1)
-    none = n.new_zeros(0, K)
+    none, (company, _) = n.new_zeros(0, K), company_of(crowd, gold)
     fitted = _rules.Fitted(
-        none, none, 1 - wide, pattern, wide, 0.0, n.unsqueeze(1).expand(R, K), {}, shared=True
+        none, none, 1 - wide, pattern, wide, 0.0, (n * company).unsqueeze(1).expand(R, K), {}, shared=True
     )
     if name == "vote":
         prior = torch.bincount(codes, minlength=K).double() / max(crowd.num_items, 1)
@@ -94,7 +96,7 @@ def _one_number(
         method=name,
         why="asked for",
         converged=converged,
-        state=State(layout, fitted, none, none, prior * crowd.num_items, len(crowd), 0.0, *company_of(crowd)),
+        state=State(layout, fitted, none, none, prior * crowd.num_items, len(crowd), 0.0, company, 1.0),
     )
 
 

@@ -81,7 +81,7 @@ def run(
         label=columns[2],
         delimiter=delimiter,
         duplicates=duplicates,
-    )
+    ).spelled()
     if crowd.num_classes > max(MOST_CLASSES, MOSTLY_OWN * crowd.num_items):
         raise DubitoError(
             "nearly every item has a class of its own: these seem to be numbers, not classes",

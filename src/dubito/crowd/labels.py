@@ -22,9 +22,8 @@ class CrowdLabels:
 
     Arguments:
         items, annotators: ids, integers or text, one per label.
-        labels: classes, integers or text, one per label; text without surrounding white space, in composed Unicode,
-            and "1.0" as "1". A negative integer is refused unless it is listed in `classes`, for it usually means
-            "missing".
+        labels: classes, integers or text, one per label. A negative integer is refused unless it is listed in
+            `classes`, for it usually means "missing".
         classes: the classes in the order wanted (a number means 0 to that number); without it, the sorted
             labels. A label outside is refused.
         confidence, time: one finite number per label, carried along.
@@ -66,7 +65,8 @@ class CrowdLabels:
         annotator_ids: Any = None,
         duplicates: str = "refuse",
     ) -> None:
-        columns = _columns(items, annotators, labels)
+        columns = [_coding.as_column(v, n) for v, n in zip((items, annotators, labels), _NAMES)]
+        _same_length(columns)
         item, self.item_ids = _code(columns[0], item_ids, "item")
         annotator, self.annotator_ids = _code(columns[1], annotator_ids, "annotator")
         if classes is None:
@@ -141,7 +141,8 @@ class CrowdLabels:
             >>> crowd.append([1, 2], ["a", "c"], [1, 0])
             CrowdLabels(5 labels, 3 items, 3 annotators, 2 classes)
         """
-        columns = _columns(items, annotators, labels)
+        columns = [_coding.as_column(v, n) for v, n in zip((items, annotators, labels), _NAMES)]
+        _same_length(columns)
         whole = object.__new__(CrowdLabels)
         item, whole.item_ids = _extend(columns[0], self.item_ids)
         annotator, whole.annotator_ids = _extend(columns[1], self.annotator_ids)
@@ -171,6 +172,23 @@ class CrowdLabels:
     def select(self, rows: Tensor) -> CrowdLabels:
         """The labels at these rows (indices or a mask); the tables of ids stay, so codes keep their meaning."""
         return self._with(lambda x: x[rows])
+
+    def spelled(self) -> CrowdLabels:
+        """The same labels, their classes as the readers of `dubito.data` take them.
+
+        White space around a name is dropped, Unicode composed, "1.0" is "1": spellings of one class become one.
+
+        Example:
+            >>> CrowdLabels([0, 0, 1], ["a", "b", "b"], ["1", "1.0 ", "2"]).spelled().classes.tolist()
+            ['1', '2']
+        """
+        from ..data.labels import label_text
+
+        names = [label_text(c) or c if type(c) is str else c for c in self.classes.tolist()]
+        codes, classes = _coding.encode(_coding.as_column(names, "classes"))
+        moved = self._with(lambda x: x)
+        moved.label, moved.classes = torch.from_numpy(codes)[self.label.long()], classes
+        return moved
 
     def _with(self, move: Any) -> CrowdLabels:
         moved = object.__new__(CrowdLabels)
@@ -223,17 +241,10 @@ class CrowdLabels:
 _NAMES = ("items", "annotators", "labels")
 
 
-def _columns(items: Any, annotators: Any, labels: Any) -> list[Ids]:
-    columns = [_coding.as_column(v, n) for v, n in zip((items, annotators, labels), _NAMES)]
-    _same_length(columns)
-    return [*columns[:2], _coding.spelled(columns[2])]
-
-
 def _code(column: Ids, ids: Any, name: str) -> tuple[Codes, Ids]:
     if ids is None:
         return _coding.encode(column)
     table = _coding.fixed_ids(ids, "classes" if name == "class" else f"{name}_ids")
-    table = _coding.fixed_ids(_coding.spelled(table), "classes") if name == "class" else table
     where = "classes" if name == "class" else f"{name}_ids"
     return _coding.encode_with(column, table, name, f"add it to {where} or drop the row"), table
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DubitoError
-from ._coding import Ids, as_column, encode_with, spelled
+from ._coding import Ids, as_column, encode_with
 from ._hierarchical import sway
 from ._layout import Layout
 from ._rules import Fitted, matrices
@@ -185,11 +185,14 @@ class Aggregate:
 def company_of(crowd: CrowdLabels, gold: Tensor | None = None) -> tuple[Tensor, float]:
     """Share of each annotator's labels ``(annotators,)``, and of all, beside another or a known class."""
     per_item = crowd.labels_per_item()
-    held = per_item > 1 if gold is None else (per_item > 1) | (gold >= 0)
+    lonely = per_item == 1 if gold is None else (per_item == 1) & (gold < 0)
     each = crowd.labels_per_annotator().double()
-    mine = torch.bincount(crowd.annotator, held[crowd.item.long()].double(), crowd.num_annotators)
-    share = torch.where(each > 0, mine / each.clamp(min=1), 1.0)
-    return share, float(mine.sum() / each.sum()) if len(crowd) else 1.0
+    if not bool(lonely.any()):
+        return torch.ones_like(each), 1.0
+    alone = torch.bincount(
+        crowd.annotator[lonely.index_select(0, crowd.item)], minlength=crowd.num_annotators
+    )
+    return 1 - alone / each.clamp(min=1), 1 - float(alone.sum()) / len(crowd)
 
 
 def diagonal_of(layout: Layout, fitted: Fitted) -> Tensor:
@@ -215,7 +218,7 @@ def gold_codes(gold: Any, items: Ids, classes: Ids) -> Tensor | None:
     if len(who) != len(what):
         raise DubitoError("gold items and labels must be of one length", expected=len(who), got=len(what))
     rows = encode_with(who, items, "gold item", "give items that the crowd has")
-    codes = encode_with(spelled(what), classes, "gold class", "list it in classes=[...]")
+    codes = encode_with(what, classes, "gold class", "list it in classes=[...]")
     out = np.full(len(items), -1, dtype=np.int64)
     for row, code in zip(rows, codes):
         if out[row] not in (-1, code):
