@@ -54,7 +54,7 @@ READINGS: dict[str, tuple[str, ...]] = {
         "Exactly a fifth of the training labels is moved to another class; section 4.1 could also mean a "
         "re-draw over all.",
         "Not stated: He's start, weight decay on all parameters, CIFAR-10's statistics, four pixels of "
-        "padding; all training images are used, nothing is held out.",
+        "padding after the images are normalised; all training images are used, nothing is held out.",
         "Forward correction acts on probabilities, not on logits as printed in eq. 5.",
         "An estimated matrix has as row i the output of plain training for the example at the 99.9th "
         "percentile of class i.",
