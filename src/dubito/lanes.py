@@ -3,9 +3,9 @@
 `fast.Stack` trains many small networks as one; a network with batch norm, or one large enough to use its kernels
 well, is better left alone and replayed beside others (`fast.together`). A lane makes the same steps as `train.fit`
 with ``batching="stream"``: same order, same augmentation, same optimiser; random noise and dropout come from the
-device's own generator, so that where there are any the draws are others. On the CPU the steps are run as they are, and
-else equal the plain loop's. A batch that runs across the end of an epoch is made after the epoch is judged. A lane can
-be left at the end of an epoch and taken up again in another process.
+device's own generator, so that where there are any the draws are others. On the CPU the steps are run as they are,
+and else equal the plain loop's. A batch that runs across the end of an epoch is made after the epoch is judged. A
+lane can be left at the end of an epoch and taken up again in another process.
 """
 
 from __future__ import annotations
