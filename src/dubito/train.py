@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from . import _distributed, optim
 from ._admission import check_data, check_options, check_parameters, try_model
 from ._batches import Batches, Order, augmented
-from ._context import autocast, compiled, device_of, forked, update_average
+from ._context import autocast, compiled, device_of, forked, update_average, without_denormals
 from ._context import deterministic as deterministically
 from ._nonfinite import Watch
 from ._quick import backward
@@ -155,6 +155,7 @@ def fit(
 
     with ExitStack() as stack:
         stack.enter_context(deterministically(deterministic, where))
+        stack.enter_context(without_denormals(where))
         stack.enter_context(compiled(trained, compile))
         session = Session(out, config, epochs=epochs, progress=progress, ranks=ranks, device=where)
         stack.enter_context(session)

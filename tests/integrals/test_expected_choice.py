@@ -171,10 +171,13 @@ def test_points_until_the_worst_row_is_good_enough(monkeypatch):
 
     monkeypatch.setattr(expected, "standard_error", error)
     for tol, wanted in ((1.0, 256), (0.99, 512), (0.25, 1024), (0.125, 2048), (0.11, 4096), (0.01, 8192)):
-        assert expected._enough(latent, tol, 5, "gumbel") == (wanted, tol > 0.1)
+        samples, reached = expected._enough(latent, tol, 5, "gumbel")
+        assert samples == wanted
+        assert reached.tolist() == pytest.approx([0.1, 256 / wanted])
     assert asked[:2] == [("qmc", True, 256, 5, "gumbel"), ("qmc", True, 256, 5, "gumbel")]
     monkeypatch.setattr(expected, "standard_error", lambda *given: torch.zeros(0, 3))
-    assert expected._enough(latent, 1e-9, 5, "normal") == (256, True)
+    samples, reached = expected._enough(latent, 1e-9, 5, "normal")
+    assert (samples, reached.numel()) == (256, 0)
 
 
 @pytest.mark.parametrize("method", ["mc", "qmc"])
