@@ -81,9 +81,8 @@ def told(d: Diagnosis, names: list[str]) -> str:
 
 
 def _place(e: Evidence) -> str:
-    rate = (
-        "" if e.noise == "natural" else f" at {100 * e.rate:.0f} %"
-    )  # people's own rate is not stated there
+    # How many labels people got wrong is not stated there.
+    rate = "" if e.noise == "natural" else f" at {100 * e.rate:.0f} %"
     return f"{e.data}, {WORDS.get(e.noise, e.noise)} noise{rate}"
 
 

@@ -107,7 +107,7 @@ def aggregate(
         start=None if start is None else carry_over(start, crowd, layout, rule(s)),
         shared=Shared(distributed),
     )
-    return _package(crowd, layout, result, rule(s), name, why, s)
+    return _package(crowd, layout, result, rule(s), name, why, s, distributed=distributed)
 
 
 def update(
@@ -170,11 +170,19 @@ def _why(crowd: CrowdLabels) -> str:
 
 
 def _package(
-    crowd: CrowdLabels, layout: Layout, result: Result, rule: Any, name: str, why: str, strength: float
+    crowd: CrowdLabels,
+    layout: Layout,
+    result: Result,
+    rule: Any,
+    name: str,
+    why: str,
+    strength: float,
+    *,
+    distributed: bool = False,
 ) -> Aggregate:
     posterior = result.sums.posterior
     bare = replace(layout, blocks=(), gold=None)
-    company, told = company_of(crowd, layout.gold)
+    company, told = company_of(crowd, layout.gold, distributed=distributed)
     state = State(
         layout=bare,
         fitted=result.fitted,

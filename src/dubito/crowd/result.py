@@ -29,9 +29,7 @@ class State:
     items: Tensor  # expected number of items per class
     num_labels: int
     strength: float
-    company: (
-        Tensor  # (annotators,) share of an annotator's labels on items with another label, or of known class
-    )
+    company: Tensor  # (annotators,) share of their labels that is beside another or on an item of known class
     told: float  # the same share of all labels
 
 
@@ -182,17 +180,24 @@ class Aggregate:
         return beta_interval(mean, variance, level)
 
 
-def company_of(crowd: CrowdLabels, gold: Tensor | None = None) -> tuple[Tensor, float]:
-    """Share of each annotator's labels ``(annotators,)``, and of all, beside another or a known class."""
+def company_of(
+    crowd: CrowdLabels, gold: Tensor | None = None, *, distributed: bool = False
+) -> tuple[Tensor, float]:
+    """Share of each annotator's labels ``(annotators,)``, and of all, beside another or a known class.
+
+    `distributed`: of the labels of all processes, whose items are their own.
+    """
     per_item = crowd.labels_per_item()
     lonely = per_item == 1 if gold is None else (per_item == 1) & (gold < 0)
+    who = crowd.annotator[lonely.index_select(0, crowd.item)]
+    alone = torch.bincount(who, minlength=crowd.num_annotators).double()
     each = crowd.labels_per_annotator().double()
-    if not bool(lonely.any()):
-        return torch.ones_like(each), 1.0
-    alone = torch.bincount(
-        crowd.annotator[lonely.index_select(0, crowd.item)], minlength=crowd.num_annotators
-    )
-    return 1 - alone / each.clamp(min=1), 1 - float(alone.sum()) / len(crowd)
+    if distributed:
+        import torch.distributed as dist
+
+        dist.all_reduce(alone)
+        dist.all_reduce(each)
+    return 1 - alone / each.clamp(min=1), 1 - float(alone.sum() / each.sum().clamp(min=1))
 
 
 def diagonal_of(layout: Layout, fitted: Fitted) -> Tensor:
