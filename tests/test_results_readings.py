@@ -222,6 +222,20 @@ def test_hours_on_a_gpu_and_on_a_cpu_are_told_apart(tool):
     assert hours([]) == "0.00 GPU hours"
 
 
+def test_parts_of_a_method_are_not_ranked_among_methods(tool):
+    """Table 3 takes the covariance apart on the data of table 2, where the method itself stands."""
+    whole, parts = (
+        [c for c in item(f"englesson2023.{name}").make("paper", None, None) if c.labels == "worst"]
+        for name in ("table2", "table3")
+    )
+    shared = [c for c in parts if c in whole]
+    assert {(c.param("covariance"), c.param("dummy")) for c in shared} == {("full", True)}
+    found = [Result(c, {"test_accuracy": 0.7}) for c in whole]
+    found += [Result(c, {"test_accuracy": 0.6}) for c in parts if c not in whole]
+    (place,) = tool("results_groups").places(found)
+    assert [m.summary.mean for m in place.methods if m.name == "ln"] == [pytest.approx(70.0)]
+
+
 def test_points_in_the_plane_are_looked_at_and_not_chosen_by(tool):
     configs = item("englesson2023.figure3").make("paper", None, None)
     plane = [Result(c, {"test_accuracy": 0.9}) for c in configs if c.data == "two-moons"]

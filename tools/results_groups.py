@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from results_words import noise_words, parameters
 
+from dubito.papers import items
 from dubito.papers.configs import Config
 from dubito.papers.planar import SETS
 from dubito.papers.results import Result
@@ -79,10 +80,11 @@ class Place:
 def places(results: Iterable[Result]) -> list[Place]:
     """Group and rank; places with a single method say nothing and are left out, and an oracle is no choice.
 
-    Points in the plane are drawn to be looked at, and nobody chooses a method by them.
+    Points in the plane are drawn to be looked at, and nobody chooses a method by them. Tables that take one method
+    apart do not compare methods.
     """
     groups: dict[Config, dict[tuple[str, str], list[Result]]] = {}
-    for result in (r for r in results if r.config.method != "oracle" and r.config.data not in SETS):
+    for result in filter(_compares, results):
         variant = (method_label(result.config), parameters(result.config.params))
         groups.setdefault(_key(result.config), {}).setdefault(variant, []).append(result)
     made = []
@@ -92,6 +94,13 @@ def places(results: Iterable[Result]) -> list[Place]:
             seen = dict.fromkeys(_name(v, variants) for v in variants)
             made.append(Place(key, tuple(ranked), tuple(n for n in seen if n in {m.name for m in ranked})))
     return made
+
+
+def _compares(result: Result) -> bool:
+    config = result.config
+    own = items(config.paper).get(config.item)
+    told_apart = own.rows + own.columns if own else ("method",)
+    return config.method != "oracle" and config.data not in SETS and "method" in told_apart
 
 
 def _key(config: Config) -> Config:

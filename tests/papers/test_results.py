@@ -132,6 +132,10 @@ def test_hours_of_a_device_count_runs_side_by_side_once():
     assert device_hours(shares) == pytest.approx(350 / 3600)
     alone = [Result(base[0], {}, 90.0, date=noon), Result(base[1], {}, 80.0, date=noon)]
     assert device_hours(alone) == pytest.approx(170 / 3600)
+    # A stack of one run among others is a stack all the same.
+    name = "GPU, convolutions in float32"
+    stacks = [Result(c, {}, s, date=noon, hardware=name) for c, s in zip(base, (90.0, 80.0, 45.0, 45.0))]
+    assert device_hours(stacks) == pytest.approx(90 / 3600)
 
 
 def test_runs_under_way_are_not_read(tmp_path):

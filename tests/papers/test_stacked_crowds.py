@@ -1,12 +1,14 @@
 """The stacked back end of crowds against the plain runner, on a few real digits."""
 
 import dataclasses
+import time
 
 import pytest
 import torch
 
 from dubito.papers import runner, stacked_crowds, tanno2019
 from dubito.papers.configs import smoke
+from dubito.papers.results import device_hours
 
 
 def config_of(method, per_item=1, **more):
@@ -40,6 +42,17 @@ def test_results_are_those_of_the_plain_runner(method, shared_data):
     for name in ("test_accuracy", "validation_accuracy", "cm_error"):
         if name in plain.metrics or name in found[1].metrics:
             assert found[1].metrics[name] == pytest.approx(plain.metrics[name], abs=1e-4), name
+
+
+def test_stacks_side_by_side_share_the_time(shared_data):
+    longer = dataclasses.replace(config_of("trace"), train=256)
+    configs = [config_of("trace"), longer, config_of("single-cm")]
+    begun = time.monotonic()
+    found = stacked_crowds.run(configs, root=str(shared_data / "images"), device="cpu")
+    passed = time.monotonic() - begun
+    assert len(stacked_crowds.group(configs)) == 3
+    assert 0 < sum(r.seconds for r in found) <= passed
+    assert device_hours(found) * 3600 == pytest.approx(sum(r.seconds for r in found))
 
 
 @pytest.mark.parametrize("epochs", [5, 22])

@@ -25,6 +25,7 @@ from .configs import Config, run_id
 
 _LOG = logging.getLogger("dubito")
 TIME, SHARE = "time", "share"  # in a history: the seconds are a share of the device's time
+STACKED = "convolutions in "  # in the name of the hardware of stacks, before the kind of number
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,9 @@ def finished(
 def device_hours(results: Iterable[Result]) -> float:
     """Hours that a device was busy with some runs: the sum of their seconds.
 
-    Stacks of runs once noted the whole time of a stack, in equal parts, also when two stacks shared the device.
+    Stacks of runs once noted the whole time of a stack, in equal parts, also when several stacks shared the device.
     Such runs have equal seconds and no note that these are shares; their intervals, which end at the date of the
-    results, count once where they overlap.
+    results, count once where they overlap. A stack of a single run is known by how its hardware is named.
     """
     stacks: dict[tuple[str, float], list[Result]] = {}
     for result in results:
@@ -119,7 +120,8 @@ def device_hours(results: Iterable[Result]) -> float:
     for members in stacks.values():
         seconds = sum(r.seconds for r in members)
         dated = all(r.date for r in members)
-        if len(members) == 1 or not dated or any(r.history.get(TIME) == SHARE for r in members):
+        single = len(members) == 1 and STACKED not in members[0].hardware
+        if single or not dated or any(r.history.get(TIME) == SHARE for r in members):
             total += seconds
             continue
         end = max(datetime.fromisoformat(r.date).timestamp() for r in members)

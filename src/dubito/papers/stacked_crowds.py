@@ -22,7 +22,7 @@ from ..procedures import Plain
 from . import crowds, prepare, records
 from .configs import Config
 from .prepare import Parts
-from .results import Result, finished
+from .results import SHARE, TIME, Result, finished
 
 _LOG = logging.getLogger("dubito")
 METHODS = ("trace", "no-trace", "oracle", "gem", "mbem", "wdn", "single-cm", "bootstrap", "ce")
@@ -90,13 +90,14 @@ class CrowdRuns:
         self.stack = CrowdStack(procedures, train, [c.seed for c in configs], **options)
         self.best: dict[str, Tensor] | None = None
         self.scores: list[list[float]] = [[] for _ in configs]
-        self.best_epoch, self.seconds = [0] * len(configs), 0.0
+        self.best_epoch = [0] * len(configs)
+        self.seconds = 0.0  # of the device's time, see `_together`
         self.epochs: list[int] = []  # that were evaluated
         self.since = 0  # evaluations that are no longer in the choice of the best
 
     def steps(self) -> Iterator[None]:
         """Train; at evaluations the weights are kept of every run whose validation accuracy is a new best."""
-        started, config = time.monotonic(), self.configs[0]
+        config = self.configs[0]
         per_epoch = config.train // config.batch
         steps = config.steps or per_epoch * config.epochs
         self.every = prepare.evaluate_every(config, steps, config.train)
@@ -108,7 +109,6 @@ class CrowdRuns:
         )
         if config.selection == "last" or self.best is None:
             self.best = self.stack.snapshot()
-        self.seconds = time.monotonic() - started
 
     def _visit(self, epoch: int) -> None:
         """As between epochs of the plain runner: evaluate, and take up the best weights where a stage begins."""
@@ -137,7 +137,7 @@ class CrowdRuns:
             self.best_epoch[i] = epoch if better[i] else self.best_epoch[i]
 
     def results(self) -> list[Result]:
-        """One result per config, scored as by the plain runner; the seconds of a stack are shared evenly."""
+        """One result per config, scored as by the plain runner; its runs share the seconds of a stack evenly."""
         on_gpu = self.device.startswith("cuda")
         kind = str(self.stack.convolutions).removeprefix("torch.")
         name = f"{torch.cuda.get_device_name()}, convolutions in {kind}" if on_gpu else ""
@@ -153,6 +153,7 @@ class CrowdRuns:
             "epoch": self.epochs,
             "validation_accuracy": self.scores[i],
             "best_epoch": self.best_epoch[i],
+            TIME: SHARE,
         }
         analyses, more = records.analysed(config, procedure.model, parts, procedure)
         numbers = records.scored(config, procedure.model, parts) | more
@@ -182,24 +183,32 @@ def run(
     found: list[Result] = []
     data = Data(root, device)
     for i in range(0, len(parts), at_once):
+        since = time.monotonic()
         stacks = [CrowdRuns(p, data, **options) for p in parts[i : i + at_once]]
-        for done in _together(stacks, until):
+        for done in _together(stacks, since, until):
             report(done)
             found += done
     return found
 
 
-def _together(stacks: Sequence[CrowdRuns], until: float) -> Iterator[list[Result]]:
-    """Advance the stacks in turn, a step at a time; the results of each as it ends."""
+def _together(stacks: Sequence[CrowdRuns], since: float, until: float) -> Iterator[list[Result]]:
+    """Advance the stacks in turn, a step at a time; the results of each as it ends.
+
+    The time of a round belongs to the stacks that ran, in equal parts.
+    """
     running = [(stack, stack.steps()) for stack in stacks]
     while running:
         if time.monotonic() > until:
             _LOG.warning("%d stacks of annotators given up for lack of time", len(running))
             return
-        for stack, steps in list(running):
-            if next(steps, _DONE) is _DONE:
-                running.remove((stack, steps))
-                yield stack.results()
+        on = [pair for pair in running if next(pair[1], _DONE) is not _DONE]
+        now = time.monotonic()
+        for stack, _ in running:
+            stack.seconds += (now - since) / len(running)
+        ended = [stack for stack, _ in running if stack not in [s for s, _ in on]]
+        running, since = on, now
+        for stack in ended:
+            yield stack.results()
 
 
 _DONE: Any = object()
