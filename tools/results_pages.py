@@ -21,6 +21,7 @@ from results_readme import BEGIN, END, readme_table
 from results_silent import silent_points
 from results_which import which_method, which_method_data, which_method_table
 
+from dubito.papers.configs import SIZES
 from dubito.papers.results import Result, read
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -101,7 +102,10 @@ def write(root: Path) -> list[Path]:
         if f"({file}.svg)" in page:
             from dubito.papers import figures
 
-            figures.save(figures.picture(name, read(root / "results" / paper)), root / DOCS / file)
+            found = read(root / "results" / paper)
+            sizes = {r.config.size for r in found if f"{paper}.{r.config.item}" == name}
+            size = next(s for s in SIZES if s in sizes)
+            figures.save(figures.picture(name, found, size=size), root / DOCS / file)
     return list(made)
 
 

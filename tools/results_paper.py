@@ -51,6 +51,11 @@ PICTURES = {
         "Decision regions of plain training and of LN on two moons and two circles",
     ),
     "lukasik2020.figure5": ("two-gaussians", "The separator of two Gaussians, smoothed and penalised"),
+    "tanno2019.figure3": (
+        "skills-flippers",
+        "Accuracy and error of the matrices against the skill of annotators who confuse pairs of classes",
+    ),
+    "tanno2019.figure6": ("skills-baselines", "Accuracy of the trace method and of baselines against skill"),
 }
 
 # Items on a public set in place of the paper's, which nobody else has.
