@@ -95,14 +95,14 @@ def sections(paper: str, results: Sequence[Result]) -> list[Section]:
             for data in datasets:
                 ids = [i for i in wanted_ids(paper, item.id, size, data) if i in left]
                 cells = _seedless(paper, item.id, size, data)
-                more = [i for i, r in left.items() if i not in ids and _without_seed(r.config) in cells]
+                more = [i for i, r in left.items() if i not in ids and r.config.cell in cells]
                 ids += sorted(more, key=lambda i: left[i].config.seed)
                 configs, runs = wanted(paper, item.id, size, data), [left[i] for i in ids]
                 if not ids:
                     continue
                 section = _section(paper, item, data, configs, runs, ())
                 # A figure of which only runs of a table exist is not worth a section of empty rows.
-                places = {_without_seed(r.config) for r in runs}
+                places = {r.config.cell for r in runs}
                 few = data is not None or (2 * len(places) < len(cells) and not section.printed)
                 # Runs shared with another item may lack what this one shows.
                 filled = any(e.ours for e in section.table.entries) or runs[0].config.item == item.id
@@ -128,14 +128,10 @@ def wanted_ids(paper: str, item: str, size: str, data: str | None) -> dict[str, 
     return dict.fromkeys(run_id(c) for c in wanted(paper, item, size, data))
 
 
-def _without_seed(config: Config) -> Config:
-    return replace(config, seed=0)
-
-
 @cache
 def _seedless(paper: str, item: str, size: str, data: str | None) -> frozenset[Config]:
     """The cells of an item: a run with one more seed than was asked for belongs to its cell."""
-    return frozenset(map(_without_seed, wanted(paper, item, size, data)))
+    return frozenset(c.cell for c in wanted(paper, item, size, data))
 
 
 @cache
@@ -152,7 +148,7 @@ def _changed(paper: str, item: Item, runs: dict[str, Result]) -> list[Section]:
         configs = wanted(paper, item.id, size)
         if run.config.data not in {c.data for c in configs}:
             data, configs = run.config.data, wanted(paper, item.id, size, run.config.data)
-        at_home = _without_seed(run.config) in _seedless(paper, item.id, size, data)
+        at_home = run.config.cell in _seedless(paper, item.id, size, data)
         if at_home or id_ in _searched(paper, item.id, size):
             continue
         groups.setdefault((data, _changes(run.config, configs, item)), []).append(run)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .choose import pick_methods, searched
-from .configs import Config, run_id
+from .configs import Config
 from .items import Item
-from .results import Result, device_hours
+from .results import Result, device_hours, runs_of
 from .statistics import Summary, marks, paired, summarise, verdict
 from .tables import METRICS, Cell, Metric, method_label, paper_cell
 
@@ -100,14 +100,15 @@ def collect(
     """
     choices = searched(item, results, size, data) if own_search else None
     configs = pick_methods(item.make(size, data, choices), methods)
-    by_id = {r.id: r for r in results}
+    own = runs_of(configs, results)
     used: dict[str, Result] = {}
     groups: dict[tuple[Label, Label], list[Config]] = defaultdict(list)
     for config in configs:
         groups[label(config, item.rows), label(config, item.columns)].append(config)
     entries = []
     for (row, column), members in groups.items():
-        found = [by_id[run_id(c)] for c in members if run_id(c) in by_id]
+        cells = {c.cell for c in members}
+        found = [r for r in own if r.config.cell in cells]
         used.update({r.id: r for r in found})
         for metric in (METRICS[key] for key in item.metrics):
             ours = summarise(found, metric)

@@ -129,6 +129,11 @@ class Config:
                 fields[name] = list(value)
         return fields
 
+    @property
+    def cell(self) -> Config:
+        """What runs of several seeds have in common: the config with seed 0."""
+        return dataclasses.replace(self, seed=0)
+
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Config:
         """The inverse of `to_json`; unknown fields are refused."""

@@ -13,7 +13,7 @@ from ..errors import DubitoError, nearest
 from . import item
 from .choose import pick_methods, searched
 from .collect import label
-from .configs import PAIRS, Config, override, run_id
+from .configs import PAIRS, Config, override
 from .results import path_of, read
 from .sweep import Report, sweep
 
@@ -57,8 +57,8 @@ class Job:
             for place, params in choices.items():
                 say(f"chosen for {place}: " + ", ".join(f"{k}={v}" for k, v in params.items()))
         made = pick_methods(item(self.name).make(self.size, self.data, choices), self.methods)
-        configs, own = chosen(made, self.overrides), {run_id(c) for c in made}
-        if others := sum(run_id(c) not in own for c in configs):
+        configs, own = chosen(made, self.overrides), {c.cell for c in made}
+        if others := sum(c.cell not in own for c in configs):
             say(f"{others} of {len(configs)} runs differ from the item's own and are not part of its table")
         return bool(self._run(configs, say, "runs", **how).failed)
 

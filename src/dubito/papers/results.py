@@ -192,6 +192,13 @@ def read(folder: Path | str) -> list[Result]:
     return list(kept.values())
 
 
+def runs_of(configs: Iterable[Config], results: Iterable[Result]) -> list[Result]:
+    """The results of some configs in their order, further seeds of them included, each once."""
+    place = {cell: number for number, cell in enumerate(dict.fromkeys(c.cell for c in configs))}
+    found = {r.id: (place[r.config.cell], r) for r in results if r.config.cell in place}
+    return [r for _, r in sorted(found.values(), key=lambda pair: (pair[0], pair[1].config.seed))]
+
+
 def _files(root: Path) -> Iterator[Path]:
     """Files that may hold results; hidden folders are runs under way, whose files come and go."""
     for folder, folders, names in os.walk(root):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import items
-from ..configs import Config, run_id
+from ..configs import Config
 from ..items import Item
 from ..results import Result
 from ..statistics import Summary, summarise
@@ -118,11 +118,14 @@ class _FromResults(_Cells):
 
     def __init__(self, paper: str, results: Sequence[Result], size: str) -> None:
         super().__init__(paper, size)
-        self.by_id = {r.id: r for r in results}
+        self.by_cell: dict[Config, dict[str, Result]] = {}
+        for result in results:
+            self.by_cell.setdefault(result.config.cell, {})[result.id] = result
 
     def summary(self, cell: At, configs: Iterable[Config] | None = None) -> Summary | None:
         chosen = self.configs(cell) if configs is None else configs
-        found = [self.by_id[i] for i in map(run_id, chosen) if i in self.by_id]
+        cells = dict.fromkeys(config.cell for config in chosen)
+        found = [r for each in cells for r in self.by_cell.get(each, {}).values()]
         return summarise(found, METRICS[cell.metric])
 
     def values(self, cell: At) -> Mapping[int, float] | None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from ...errors import DubitoError
 from .. import item as item_named
-from ..configs import Config, run_id
+from ..configs import Config
 from ..results import Result
+from ..results import runs_of as belonging
 from ..statistics import Summary, summarise
 from ..tables import METRICS
 
@@ -16,13 +17,12 @@ Curves = dict[Any, dict[float, Summary]]
 
 
 def runs_of(name: str, results: Iterable[Result], size: str, data: str | None) -> list[Result]:
-    """The results of an item's configs, in its order; an item without any is refused."""
-    by_id = {r.id: r for r in results}
-    wanted = [run_id(c) for c in item_named(name).make(size, data, None)]
-    found = [by_id[i] for i in wanted if i in by_id]
+    """The results of an item's configs, further seeds of them included, in its order; none is refused."""
+    given = list(results)
+    found = belonging(item_named(name).make(size, data, None), given)
     if not found:
         raise DubitoError(
-            "no results for this figure", where=name, got=f"{len(by_id)} results of other runs",
+            "no results for this figure", where=name, got=f"{len(given)} results of other runs",
             remedy=f"dubito paper run {name} first, or name another size or data set",
         )  # fmt: skip
     return found
