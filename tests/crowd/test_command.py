@@ -88,6 +88,9 @@ def test_columns_by_usual_names_and_by_request(tmp_path):
     (tmp_path / "c.csv").write_text("")
     with pytest.raises(DubitoError, match="an empty file"):
         run(tmp_path / "c.csv")
+    (tmp_path / "d.csv").write_text("item,annotator,label\n")
+    with pytest.raises(DubitoError, match=r"without rows at .*d.csv"):
+        run(tmp_path / "d.csv")
 
 
 def test_outputs_that_are_not_folders_are_left_alone(table, tmp_path):

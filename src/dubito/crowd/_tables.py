@@ -129,6 +129,10 @@ def from_long(
     names = [n for n in (item, annotator, label, confidence, time) if n is not None]
     if isinstance(source, (str, os.PathLike)):
         columns = read(Path(source), names, delimiter)
+        if len(columns[label]) == 0 and options.get("classes") is None:
+            raise DubitoError(
+                "a table without rows", where=str(source), expected="a line for each label below the names"
+            )
     else:
         known = list(source.columns) if hasattr(source, "columns") else list(source)
         need(names, known, "the table")
