@@ -133,6 +133,22 @@ def test_update_follows_new_labels(simulate, method):
     assert update(old, kept) is old
 
 
+def test_known_classes_stay_known_in_an_update(simulate):
+    crowd, truth, _ = simulate(5, items=200, annotators=8, each=4)
+    lonely = crowd.append(["x", "y"], [0, 1], [0, 1])
+    gold = {0: int(truth[0]), "x": 2, "y": 1}
+    old = aggregate(lonely, gold=gold)
+    more = lonely.append(["x", "z"], [3, 3], [0, 1])
+    new, full = update(old, more), aggregate(more, gold=gold)
+    at = more.item_ids.tolist().index("x")
+    assert new.codes[at] == 2
+    assert float(new.probabilities[at, 2]) == 1.0
+    torch.testing.assert_close(new.state.company, full.state.company)
+    torch.testing.assert_close(new.state.gold, full.state.gold)
+    again = update(new, more.append(["x"], [4], [1]))
+    assert float(again.probabilities[at, 2]) == 1.0
+
+
 def test_update_refuses_another_crowd(simulate):
     crowd, *_ = simulate(0)
     other, *_ = simulate(1, items=10)

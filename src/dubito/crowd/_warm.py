@@ -57,12 +57,21 @@ class Part:
     """The items that got new labels, as a crowd of their own."""
 
     crowd: CrowdLabels
-    touched: Tensor  # their codes in the whole crowd
+    num_items: int  # of the whole crowd
+    touched: Tensor  # their codes in it
     present: Tensor  # keys of the whole crowd
     previous: Aggregate
     gone_keys: Tensor  # keys of the touched items' old labels, as annotator * classes + label
     gone: Tensor  # and their old posteriors
     items: Tensor  # expected items per class among the others
+
+    def known(self) -> Tensor | None:
+        """Classes of all items of the whole crowd that the earlier aggregate was given as known, -1 elsewhere."""
+        gold = self.previous.state.gold
+        if gold is None:
+            return None
+        new = gold.new_full((self.num_items - len(gold),), -1)
+        return torch.cat([gold, new])
 
     def rest(self, layout: Layout) -> Tensor:
         """Counts of all labels on untouched items."""
@@ -112,6 +121,7 @@ def changed_part(previous: Aggregate, crowd: CrowdLabels) -> Part | None:
     known = codes[codes < len(q)]
     return Part(
         crowd=part,
+        num_items=crowd.num_items,
         touched=codes,
         present=present,
         previous=previous,

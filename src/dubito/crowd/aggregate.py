@@ -107,7 +107,7 @@ def aggregate(
         start=None if start is None else carry_over(start, crowd, layout, rule(s)),
         shared=Shared(distributed),
     )
-    return _package(crowd, layout, result, rule(s), name, why, s, distributed=distributed)
+    return _package(crowd, layout, result, rule(s), name, why, s, gold=known, distributed=distributed)
 
 
 def update(
@@ -116,8 +116,9 @@ def update(
     """Take in labels that were appended to the crowd, at a cost that follows the new labels.
 
     Items that got new labels are worked out again with all their labels, against the counts of the others,
-    which keep their posteriors; matrices, skills and class prior follow. `trace` and `log_likelihood` are
-    those of the touched items. For the exact answer on all items use ``aggregate(crowd, start=previous)``.
+    which keep their posteriors; known classes stay known; matrices, skills and class prior follow. `trace` and
+    `log_likelihood` are those of the touched items. For the exact answer on all items use
+    ``aggregate(crowd, start=previous)``.
 
     Arguments:
         previous: aggregate of the crowd as it was (a matrix model).
@@ -137,7 +138,13 @@ def update(
         return previous
     s = previous.state.strength
     rule = _RULES[previous.method][0](s)
-    layout = lay_out(part.crowd, dtype=previous.probabilities.dtype, present=part.present)
+    known = part.known()
+    layout = lay_out(
+        part.crowd,
+        dtype=previous.probabilities.dtype,
+        gold=None if known is None else known[part.touched],
+        present=part.present,
+    )
     base = Base(part.rest(layout), part.items)
     result = expectation_maximisation(
         layout,
@@ -157,7 +164,9 @@ def update(
         posterior=spread_out(previous, crowd, part, result.sums.posterior, result.prior),
     )
     result = replace(result, sums=whole)
-    return _package(crowd, layout, result, rule, previous.method, "update of an earlier aggregate", s)
+    return _package(
+        crowd, layout, result, rule, previous.method, "update of an earlier aggregate", s, gold=known
+    )
 
 
 def _why(crowd: CrowdLabels) -> str:
@@ -178,11 +187,12 @@ def _package(
     why: str,
     strength: float,
     *,
+    gold: Tensor | None,
     distributed: bool = False,
 ) -> Aggregate:
     posterior = result.sums.posterior
     bare = replace(layout, blocks=(), gold=None)
-    company, told = company_of(crowd, layout.gold, distributed=distributed)
+    company, told = company_of(crowd, gold, distributed=distributed)
     state = State(
         layout=bare,
         fitted=result.fitted,
@@ -193,6 +203,7 @@ def _package(
         strength=strength,
         company=company,
         told=told,
+        gold=gold,
     )
     return Aggregate(
         items=crowd.item_ids,

@@ -31,6 +31,7 @@ class State:
     strength: float
     company: Tensor  # (annotators,) share of their labels that is beside another or on an item of known class
     told: float  # the same share of all labels
+    gold: Tensor | None = None  # (items,) known classes, -1 elsewhere
 
 
 @dataclass(frozen=True)
