@@ -72,7 +72,7 @@ def test_writing_makes_the_pages_current_and_a_changed_number_makes_them_stale(t
 
 
 def test_notes_beside_the_lines_are_on_the_page(tool, tmp_path, monkeypatch):
-    monkeypatch.setattr(tool("results_paper"), "_orderings", lambda *_: ())  # the slow part
+    monkeypatch.setattr(tool("results_paper"), "statements", lambda *_: ())  # the slow part
     root = repository(tmp_path, made(ce=80.0, ln=96.5))
     (root / "results/englesson2023/notes.txt").write_text("A line was taken out.\nAnd another.\n")
     made_pages = tool("results_pages").everything(root)

@@ -25,7 +25,7 @@ def tool(monkeypatch):
 def page(tool, results: list[Result]) -> str:
     found, pages = tool("results_cells").sections("collier2020", results), tool("results_paper")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pages, "_orderings", lambda *_: ())  # not what is tested, and the slow part
+        patch.setattr(pages, "statements", lambda *_: ())  # not what is tested, and the slow part
         return pages.paper_page("collier2020", results, found)
 
 
@@ -250,7 +250,7 @@ def test_points_in_the_plane_are_looked_at_and_not_chosen_by(tool):
 
 def test_statements_on_printed_numbers_in_doubt_say_so(tool):
     """In their row and below the table, with how many comparisons are concerned; other papers have no such list."""
-    lines = list(tool("results_paper")._orderings("lukasik2020", []))
+    lines = list(tool("results_statements").statements("lukasik2020", []))
     assert [line[:5] for line in lines if "(partly in doubt, see below)" in line] == ["| 9 |"]
     at = lines.index(
         "Partly in doubt, since they rest on printed numbers that do not fit the rest of the paper:"
@@ -259,4 +259,19 @@ def test_statements_on_printed_numbers_in_doubt_say_so(tool):
         "- 9, 12 of 34 comparisons: table 5 prints for plain distillation on CIFAR-10 the numbers of undistilled "
         "training."
     ]
-    assert "doubt" not in "\n".join(tool("results_paper")._orderings("collier2020", []))
+    assert "doubt" not in "\n".join(tool("results_statements").statements("collier2020", []))
+
+
+def test_shortened_runs_say_what_they_can_of_the_statements(tool):
+    configs = [c for c in item("tanno2019.figure4").make("small", None, None) if c.method == "trace"]
+    runs = [
+        Result(dataclasses.replace(c, seed=s), {"cm_error": 0.01 if c.skill == 0.3 else 0.04})
+        for c in configs[::2]
+        for s in range(3)
+    ]
+    text = "\n".join(tool("results_statements").statements("tanno2019", runs))
+    head, tail = text.split("### By shortened runs")
+    assert "cannot tell" in next(line for line in head.splitlines() if line.startswith("| 7 |"))
+    (row,) = (line for line in tail.splitlines() if line.startswith("| 7 |"))
+    assert row.endswith("| fails | 1 | 1 | 0 |")
+    assert "By shortened runs" not in "\n".join(tool("results_statements").statements("tanno2019", []))

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from results_cells import Section, interval_text, reductions
 from results_course import ends
 from results_lost import lost
 from results_open import open_cells, signed
-from results_parts import doubtful_parts, failing_parts
 from results_power import tellable
 from results_protocol import command, readings
 from results_search import search
 from results_skills import ranked_skills
+from results_statements import statements
 from results_verdicts import verdicts
 from results_words import column_words, parameters, row_words
 
 from dubito.papers import paper as paper_module
-from dubito.papers.claims import FAILS, HOLDS, check
 from dubito.papers.collect import Entry
 from dubito.papers.render import number, ours_text, paper_text
 from dubito.papers.results import Result, device_hours
@@ -84,7 +82,7 @@ def paper_page(
             lines += ["", f"![{words}]({file}.svg)"]
     for section in sorted(found, key=lambda s: (s.earlier, not s.printed)):
         lines += ["", *_section(section, results)]
-    lines += ["", *_orderings(paper, results), "", *readings(paper)]
+    lines += ["", *statements(paper, results), "", *readings(paper)]
     return "\n".join(lines) + "\n"
 
 
@@ -240,37 +238,3 @@ def _cells(section: Section, cells: Sequence[Entry]) -> Iterator[str]:
             parameters(e.params),
         ]
         yield f"| {' | '.join(fields)} |"
-
-
-def _orderings(paper: str, results: Sequence[Result]) -> Iterator[str]:
-    """Every statement of the paper with its verdict."""
-    yield from ("## Orderings and statements of the paper", "")
-    yield (
-        "A statement holds if all its comparisons do, by more than two standard errors of the difference paired by "
-        "seed, with at least three seeds. Where data sets are missing it cannot be told as a whole; the "
-        "comparisons that can be made are counted."
-    )
-    yield from (
-        "",
-        "| no. | statement | verdict | hold | fail | cannot tell |",
-        "|---|---|---|---:|---:|---:|",
-    )
-    findings = check(paper, results)
-    for f in findings:
-        doubt = " (partly in doubt, see below)" if any(doubtful_parts(paper, f.claim)) else ""
-        yield f"| {f.claim.number} | {f.claim.text}{doubt} | {f.outcome} | {f.holds} | {f.fails} | {f.unknown} |"
-    broken = [(f, part) for f in findings for part in failing_parts(paper, f, results)]
-    yield ""
-    total = Counter(f.outcome for f in findings)
-    yield f"{total[HOLDS]} hold, {total[FAILS]} fail, {len(findings) - total[HOLDS] - total[FAILS]} cannot be told."
-    if broken:
-        yield from ("", "Comparisons that fail:", "")
-        yield from (f"- {f.claim.number}: {text}" for f, text in broken)
-    doubtful = [(f, text) for f in findings for text in doubtful_parts(paper, f.claim)]
-    if doubtful:
-        yield from (
-            "",
-            "Partly in doubt, since they rest on printed numbers that do not fit the rest of the paper:",
-            "",
-        )
-        yield from (f"- {f.claim.number}, {text}" for f, text in doubtful)

@@ -11,11 +11,13 @@ from dubito.papers.claims._parts import Above, At, Starred, Wider, Within
 from dubito.papers.results import Result
 
 
-def failing_parts(paper: str, finding: Finding, results: Sequence[Result]) -> Iterator[str]:
+def failing_parts(
+    paper: str, finding: Finding, results: Sequence[Result], size: str = "paper"
+) -> Iterator[str]:
     """Each comparison that fails, with our means."""
     if not finding.fails:
         return
-    source = _FromResults(paper, results, "paper")
+    source = _FromResults(paper, results, size)
     for part in finding.claim.parts:
         if part.decide(source) == FAILS:
             yield _words(part, source)
