@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from results_groups import Place, places
+from collections.abc import Iterator
+
+from results_groups import Place, Standing, places
 from results_words import method_words
 
 from dubito.papers.results import Result
@@ -42,10 +44,30 @@ def readme_table(results: dict[str, list[Result]]) -> str:
         "",
         f"Mean ± standard deviation of {count} seeds; LeNet-5, {epochs[0]} epochs; {hardware}; {when}.",
         "Every cell with its interval and verdict: [results](englesson2023.md). Regenerate: `make results`.",
+        *_people(results),
         "",
         _picture(results),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _people(results: dict[str, list[Result]]) -> Iterator[str]:
+    """The same of labels that people gave, in a sentence."""
+    runs = [r for r in results["englesson2023"] if (r.config.item, r.config.size) == ("table2", "paper")]
+    for place in places(r for r in runs if (r.config.data, r.config.labels) == ("cifar10n", "worst")):
+        seeds = min(m.summary.seeds for m in place.methods)
+        listed = ", ".join(f"{method_words(m.name)} {_number(m)}" for m in reversed(place.methods))
+        yield from (
+            "",
+            "Labels that people gave, CIFAR-10N's worst, two in five wrong (in brackets: as printed in table 2):",
+            f"{listed}. WRN-28-2, {place.config.epochs} epochs, {seeds} seed{'s' if seeds > 1 else ''}.",
+        )
+
+
+def _number(mine: Standing) -> str:
+    """ "74.3 (74.3)"."""
+    printed = paper_cell("englesson2023.table2", mine.config, METRICS["test_accuracy"])
+    return f"{mine.summary.mean:.1f}" + (f" ({printed.value:.1f})" if printed else "")
 
 
 def _picture(results: dict[str, list[Result]]) -> str:
