@@ -14,6 +14,7 @@ and a test carries ``@pytest.mark.paper("lukasik2020 eq. 1")``.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import sys
 from collections.abc import Iterator
@@ -176,7 +177,18 @@ def _about(names: str, root: Path) -> set[Place]:
 
 
 def _links(places: set[Place]) -> str:
-    return ", ".join(f"[`{name}`](../{path.as_posix()})" for name, path in sorted(places))
+    return ", ".join(f"[`{_shown(name, path)}`](../{path.as_posix()})" for name, path in sorted(places))
+
+
+def _shown(name: str, path: Path) -> str:
+    """The name as it can be imported: by its module where its package does not hand it out."""
+    if path.parts[0] != "src":
+        return name
+    stage, _, rest = name.partition(".")
+    package = importlib.import_module("dubito" if stage == "dubito" else f"dubito.{stage}")
+    if hasattr(package, rest.partition(".")[0]):
+        return name
+    return ".".join((*path.with_suffix("").parts[2:], rest))
 
 
 def _order(item: str) -> tuple[str, list[tuple[int, str]]]:

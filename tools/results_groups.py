@@ -138,7 +138,7 @@ def _ranked(variants: dict[tuple[str, str], list[Result]]) -> list[Standing]:
 
 
 def _standing(mine: Standing, best: Standing) -> str:
-    if mine is best:
+    if mine.summary.mean == best.summary.mean:
         return "first"
     test = paired(best.summary, mine.summary)
     if test is None or mine.summary.seeds < FEWEST_SEEDS:

@@ -31,9 +31,8 @@ def open_cells(section: Section) -> Iterator[str]:
     count = "1 cell lies" if len(doubtful) == 1 else f"{len(doubtful)} cells lie"
     wide = any(e.verdict.startswith("agrees") for e in doubtful)
     yield (
-        f"{count} more than 2 points from the paper, {below} of them below it"
-        f"{'; some agree only because spreads over seeds are wide' * wide}. {cause} Each "
-        "seed at the end of training, and in brackets its highest evaluated test accuracy with the epoch of it:"
+        f"{count} more than {_limits(section)} from the paper, {below} of them below it"
+        f"{'; some agree only because spreads over seeds are wide' * wide}. {cause} {_legend(section, doubtful)}:"
     )
     yield ""
     several = len({e.metric.ours for e in section.table.entries}) > 1
@@ -49,6 +48,19 @@ def open_cells(section: Section) -> Iterator[str]:
     shared = list(_shared(section, doubtful))
     if shared:
         yield from ("", *shared)
+
+
+def _limits(section: Section) -> str:
+    limits = {e.metric.tolerance for e in section.table.entries}
+    return "2 points" if limits == {2.0} else "2 points (.02 of a log-likelihood)"
+
+
+def _legend(section: Section, doubtful: Sequence[Entry]) -> str:
+    runs = [(r, e) for e in doubtful for r in runs_of(section, e)]
+    best = any(r.config.selection == "best" for r, _ in runs)
+    told = "Each seed at its best epoch by validation" if best else "Each seed at the end of training"
+    brackets = any(_course(r, e).endswith(")") for r, e in runs)
+    return told + ", and in brackets its highest evaluated test accuracy with the epoch of it" * brackets
 
 
 def _far(entry: Entry) -> bool:

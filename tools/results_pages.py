@@ -19,7 +19,8 @@ from results_paper import PICTURES, paper_page
 from results_precision import precision_page
 from results_readme import BEGIN, END, readme_table
 from results_silent import silent_points
-from results_which import which_method, which_method_data, which_method_table
+from results_which import which_method
+from results_which_data import which_method_data, which_method_table
 
 from dubito.papers.configs import SIZES
 from dubito.papers.results import Result, read

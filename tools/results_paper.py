@@ -14,7 +14,7 @@ from results_search import search
 from results_skills import ranked_skills
 from results_statements import statements
 from results_verdicts import verdicts
-from results_words import column_words, parameters, row_words
+from results_words import STANDS_IN, arithmetic, column_words, formats, parameters, row_words
 
 from dubito.papers import paper as paper_module
 from dubito.papers.collect import Entry
@@ -31,7 +31,8 @@ SIGNS = {
 }
 LEGEND = (
     "Ours: mean ± standard deviation over seeds; the interval is Student's 95 % interval of the mean. A cell "
-    "agrees (✓) if |ours - paper| <= max(2 points, 2 sqrt(sd_paper² + sd_ours²)) with at least three seeds; "
+    "agrees (✓) if |ours - paper| <= max(2 points, 2 sqrt(sd_paper² + sd_ours²)) with at least three seeds (.02 "
+    "of a log-likelihood in place of 2 points); "
     "*agrees, wide spread* (~) if it would not with the paper's spread in place of ours; *opposite* (⇄) if it "
     "differs (≠) and the paper's clear gain or loss against plain training is clearly reversed; fewer than three "
     "seeds are *not judged* (·)."
@@ -54,12 +55,6 @@ PICTURES = {
         "Accuracy and error of the matrices against the skill of annotators who confuse pairs of classes",
     ),
     "tanno2019.figure6": ("skills-baselines", "Accuracy of the trace method and of baselines against skill"),
-}
-
-# Items on a public set in place of the paper's, which nobody else has.
-STANDS_IN = {
-    "tanno2019.figure7": "Data, annotators and network are not the paper's: LabelMe stands in, as said below. "
-    "Optimiser, length of training and selection are as on its other sets."
 }
 
 
@@ -183,7 +178,10 @@ def _reduced(section: Section) -> Iterator[str]:
         same = "Network, noise, optimiser, length of training and selection are the paper's, as read below."
         yield f"- {STANDS_IN.get(f'{section.paper}.{section.item.id}', same)}"
     numeric = sorted({r.hardware.partition(", ")[2] for r in section.runs if r.on_gpu} - {""})
-    if numeric:
+    if len(formats(section.runs)) > 1:
+        told = f"convolutions in {arithmetic(section.runs)} ([what that changes](precision.md))"
+        yield f"- Arithmetic: {told}; the paper's is not stated."
+    elif numeric:
         yield f"- Arithmetic: {'; '.join(numeric)}; the paper's is not stated."
 
 

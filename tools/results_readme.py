@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import ROUND_HALF_UP, Decimal
 
 from results_groups import Place, Standing, places
-from results_words import method_words
+from results_words import arithmetic, method_words
 
 from dubito.papers.results import Result
 from dubito.papers.tables import METRICS, paper_cell
@@ -25,8 +26,8 @@ def readme_table(results: dict[str, list[Result]]) -> str:
         return "No results yet.\n"
     methods = list(dict.fromkeys(m.name for p in shown for m in p.by_first_seen()))
     lines = [
-        "Accuracy on the clean MNIST test set after training on wrong labels, in per cent (in brackets: as",
-        "printed by Englesson et al. 2023, table 1). Bold: the best of the column, and what is within 2",
+        "Accuracy on the clean MNIST test set after training on wrong labels, in per cent (in brackets: that of",
+        "Englesson et al. 2023, table 1, rounded). Bold: the best of the column, and what is within 2",
         "points of it and not significantly below (paired t-test over seeds).",
         "",
         "| method | " + " | ".join(_title(p) for p in shown) + " |",
@@ -35,14 +36,15 @@ def readme_table(results: dict[str, list[Result]]) -> str:
     for method in methods:
         lines.append(f"| {method_words(method)} | " + " | ".join(_cell(p, method) for p in shown) + " |")
     epochs = sorted({r.config.epochs for r in runs})  # of one table at one size: a single number
-    hardware = ", ".join(sorted({r.hardware for r in runs if r.hardware}))
+    device = ", ".join(sorted({r.hardware.partition(", ")[0] for r in runs if r.hardware}))
     dates = sorted({r.date[:10] for r in runs if r.date})
     seeds = sorted({m.summary.seeds for p in shown for m in p.methods})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     when = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     lines += [
         "",
-        f"Mean ± standard deviation of {count} seeds; LeNet-5, {epochs[0]} epochs; {hardware}; {when}.",
+        f"Mean ± standard deviation of {count} seeds; LeNet-5, {epochs[0]} epochs; {device}; {when}. Convolutions",
+        f"in {arithmetic(runs)} ([what that changes](precision.md)).",
         "Every cell with its interval and verdict: [results](englesson2023.md). Regenerate: `make results`.",
         *_people(results),
         "",
@@ -67,7 +69,12 @@ def _people(results: dict[str, list[Result]]) -> Iterator[str]:
 def _number(mine: Standing) -> str:
     """ "74.3 (74.3)"."""
     printed = paper_cell("englesson2023.table2", mine.config, METRICS["test_accuracy"])
-    return f"{mine.summary.mean:.1f}" + (f" ({printed.value:.1f})" if printed else "")
+    return f"{mine.summary.mean:.1f}" + (f" ({_rounded(printed.value)})" if printed else "")
+
+
+def _rounded(printed: float) -> str:
+    """A decimal number as it is printed, halves away from zero."""
+    return str(Decimal(str(printed)).quantize(Decimal("0.1"), ROUND_HALF_UP))
 
 
 def _picture(results: dict[str, list[Result]]) -> str:
@@ -99,4 +106,4 @@ def _cell(place: Place, method: str) -> str:
     text = f"{mine.summary.mean:.1f}{spread}"
     bold = f"**{text}**" if mine.standing in ("first", "level") else text
     printed = paper_cell("englesson2023.table1", mine.config, METRICS["test_accuracy"])
-    return bold + (f" ({printed.value:.1f})" if printed else "")
+    return bold + (f" ({_rounded(printed.value)})" if printed else "")

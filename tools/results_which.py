@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from results_cells import interval, interval_text, wanted
+from results_cells import interval_text, wanted
 from results_groups import Place, Standing, places
-from results_words import DATA, NOISES, method_words, parameters
+from results_words import DATA, NOISES, STANDS_IN, arithmetic, formats, method_words, parameters
 
 from dubito.papers import PAPERS, items
 from dubito.papers.results import Result
-from dubito.papers.statistics import FEWEST_SEEDS, Summary
+from dubito.papers.statistics import Summary
 from dubito.papers.tables import method_label
 
 
 def which_method(results: dict[str, list[Result]]) -> str:
     """The page."""
-    found = _places(results)
+    found = all_places(results)
     lines = [
         "# Which method for which noise",
         "",
         "Written by `python tools/results_pages.py` from `results/`; do not edit. Accuracy on clean test labels",
         "in per cent, with Student's 95 % intervals of the mean over seeds. Every method has the hyper-parameters",
-        "that its paper chose for this data and this noise, or for other data where a place says so: the ranking",
-        "presupposes a search on noisy validation data.",
+        "that its paper chose for this data and this noise, or for other data where a place says so, or, where the",
+        "paper names none, the middle of its grid: the ranking presupposes a search on noisy validation data.",
+        *_mixed(results),
         "",
         "*First*: the highest mean. *Level*: within 2 points of it and not significantly below (paired t-test over",
         "seeds, p < .05). *In doubt*: more than 2 points below, but the spread over seeds is too wide to be sure.",
@@ -40,13 +39,26 @@ def which_method(results: dict[str, list[Result]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _places(results: dict[str, list[Result]]) -> list[Place]:
+def _mixed(results: dict[str, list[Result]]) -> Iterator[str]:
+    """Where methods of one table were computed in different arithmetic."""
+    tables: dict[tuple[str, str], list[Result]] = {}
+    for r in (r for runs in results.values() for r in runs if r.config.size == "paper"):
+        tables.setdefault((r.config.paper, r.config.item), []).append(r)
+    for (paper, item), runs in tables.items():
+        if len(formats(runs)) > 1:
+            link = "[what that changes](results/precision.md)"
+            yield f"Convolutions of {paper}.{item} are in {arithmetic(runs)} ({link})."
+
+
+def all_places(results: dict[str, list[Result]]) -> list[Place]:
+    """Every place that was run, smoke runs apart."""
     return places(r for runs in results.values() for r in runs if r.config.size != "smoke")
 
 
 def _title(place: Place) -> str:
     config = place.config
     length = f"{config.epochs} epochs" if config.epochs else f"{config.steps} steps"
+    length += f" at most, ended after {config.patience} without a gain" * bool(config.patience)
     return f"{DATA.get(config.data, config.data)}, {config.network}, {length}, {place.words}"
 
 
@@ -98,7 +110,8 @@ def _apart(place: Place) -> Iterator[str]:
         ours, printed = getattr(config, unit), getattr(theirs[0], unit) if theirs else 0
         if printed and ours != printed:
             yield f"{ours} of the paper's {printed} {unit}"
-    if config.data not in {c.data for i in items(config.paper).values() for c in wanted(config.paper, i.id)}:
+    theirs_too = {c.data for i in items(config.paper).values() for c in wanted(config.paper, i.id)}
+    if f"{config.paper}.{config.item}" in STANDS_IN or config.data not in theirs_too:
         yield "the paper has no results on this data, the hyper-parameters are those of its other data"
 
 
@@ -227,59 +240,5 @@ def _missing(results: dict[str, list[Result]]) -> Iterator[str]:
             kinds.setdefault(c.noise, set()).add(DATA.get(c.data, c.data))
     for noise, data in sorted(kinds.items()):
         yield f"- {NOISES.get(noise, noise)} on {', '.join(sorted(data))};"
-    few = [p for p in _places(results) if not p.judged]
+    few = [p for p in all_places(results) if not p.judged]
     yield f"- places where some method has fewer than three seeds: {len(few)}."
-
-
-def which_method_data(results: dict[str, list[Result]]) -> str:
-    """The same as data."""
-    return (
-        json.dumps([_data(p) for p in _places(results)], indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    )
-
-
-def which_method_table(results: dict[str, list[Result]]) -> str:
-    """The small table of the package: places with one label per item and enough seeds, a line for each."""
-    rows = []
-    for place in (p for p in _places(results) if not p.crowd):
-        kept = [_one(m) for m in place.methods if m.summary.seeds >= FEWEST_SEEDS]
-        if kept:
-            config = place.config
-            where = {"data": config.data, "labels": config.labels, "noise": config.noise, "rate": config.rate}
-            rows.append(json.dumps({**where, "network": config.network, "methods": kept}, sort_keys=True))
-    return "[\n" + ",\n".join(rows) + "\n]\n"
-
-
-def _data(place: Place) -> dict[str, Any]:
-    config, picked = place.config, place.picked
-    names = (
-        "data",
-        "labels",
-        "noise",
-        "rate",
-        "matrix",
-        "annotators",
-        "skill",
-        "per_item",
-        "network",
-        "epochs",
-        "steps",
-    )
-    return {
-        **{name: getattr(config, name) for name in names},
-        "picked_by_noisy_validation": None if picked is None else picked.name,
-        "methods": [_one(m) for m in place.methods],
-    }
-
-
-def _one(mine: Standing) -> dict[str, Any]:
-    bounds, spread = interval(mine.summary), mine.summary.spread
-    return {
-        "method": mine.name,
-        "params": dict(mine.config.params),
-        "accuracy": round(mine.summary.mean, 4),
-        "spread": None if spread is None else round(spread, 4),
-        "interval": None if bounds is None else [round(b, 4) for b in bounds],
-        "seeds": mine.summary.seeds,
-        "standing": mine.standing,
-    }

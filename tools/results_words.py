@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from dubito.papers.configs import Config
 from dubito.papers.items import Item
+from dubito.papers.results import Result
+from dubito.papers.tables import method_label
 
 NOISES = {
     "none": "no noise",
@@ -33,6 +36,12 @@ DATA = {
     "svhn_crops": "SVHN crops",
     "camvid": "CamVid",
     "labelme": "LabelMe",
+}
+
+# Items on a public set in place of the paper's, which nobody else has.
+STANDS_IN = {
+    "tanno2019.figure7": "Data, annotators and network are not the paper's: LabelMe stands in, as said below. "
+    "Optimiser, length of training and selection are as on its other sets."
 }
 
 
@@ -87,3 +96,22 @@ def parameters(params: tuple[tuple[str, Any], ...]) -> str:
     hidden = {"smoothing", "covariance", "dummy", "transition"}
     shown = [(k, v) for k, v in params if k not in hidden]
     return ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown)
+
+
+def formats(results: Iterable[Result]) -> dict[str, set[str]]:
+    """Numbers that convolutions on a GPU were computed with -> the methods that were run so."""
+    found: dict[str, set[str]] = {}
+    for r in results:
+        kind = next((k for k in ("bfloat16", "float32") if r.on_gpu and k in r.hardware), None)
+        if kind:
+            found.setdefault(kind, set()).add(method_label(r.config))
+    return found
+
+
+def arithmetic(results: Iterable[Result]) -> str:
+    """ "bfloat16", or "float32 for ln and bfloat16 for the other methods"."""
+    found = sorted(formats(results).items(), key=lambda pair: len(pair[1]))
+    if len(found) < 2:
+        return "".join(kind for kind, _ in found)
+    (few, methods), (many, _) = found
+    return f"{few} for {', '.join(method_words(m) for m in sorted(methods))} and {many} for the other methods"

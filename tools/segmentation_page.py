@@ -215,7 +215,7 @@ def pictures() -> list[str]:
     """Figures 3 and 4 of the paper for this set, where they were drawn."""
     made = []
     for name, what in (
-        ("masks", "Segmentations beside the truth"),
+        ("masks", "Segmentations by three models"),
         ("variance", "Standard deviations by class"),
     ):
         if (PAGE.parent / f"camvid-{name}.png").exists():
@@ -224,7 +224,8 @@ def pictures() -> list[str]:
     told = (
         f"Figures 3 and 4 of the paper for this set, the compact network, clean labels, first seed: `dubito paper "
         f"run collier2020.figure3 {options}`, then `dubito paper figure collier2020.figure3 {options}` and so "
-        "for figure4. The result files hold photographs of the set and are therefore not kept here."
+        "for figure4. The photographs and true masks of the set, which may not be passed on with this project, are "
+        "painted over below, and the result files that hold them are not kept here."
     )
     return ["", "## Pictures", "", told, *made] if made else []
 

@@ -8,9 +8,10 @@ import torch
 from product_tables import dubito, read
 
 from dubito._product.choice import Race, _rungs, scores
-from dubito._product.portfolio import BASELINE, Diagnosis, portfolio, told
+from dubito._product.portfolio import BASELINE, Diagnosis, closest, portfolio, told
 from dubito._product.training import budget
 from dubito.data import LabelledData, Triplets
+from dubito.papers.which import table
 
 
 class Written:
@@ -138,3 +139,12 @@ def test_auto_explains_its_choice(table, tmp_path):
     assert "They raced over folds" in page
     assert "standard error" in page
     assert len(read(tmp_path / "run" / "predictions.csv")) == 180
+
+
+def test_places_without_a_racing_method_say_nothing():
+    """Collier's class-dependent noise was run with methods that do not race, at .18 and .29 wrong labels."""
+    assert {round(e.rate, 2) for e in table() if e.noise == "class_dependent"} == {0.18, 0.29}
+    for rate in (0.04, 0.18, 0.29):
+        d = Diagnosis("class-dependent", rate, torch.eye(3), 1.0, False)
+        assert {e.noise for e in closest(d)} == {"asymmetric"}
+        assert "asymmetric noise at" in told(d, list(portfolio(d)))

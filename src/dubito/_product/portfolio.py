@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +58,16 @@ def portfolio(d: Diagnosis) -> dict[str, dict[str, Any]]:
 
 
 def closest(d: Diagnosis) -> tuple[Evidence, ...]:
-    """What was measured at the closest rates, under noise of that kind, or of any kind where that was not."""
-    near = evidence(d.kind, d.rate, within=1.0) or tuple(e for e in table() if e.noise != "none")
+    """What was measured of racing methods at the closest rates, under noise of that kind, or else of any kind."""
+    near = _racing(evidence(d.kind, d.rate, within=1.0)) or _racing(e for e in table() if e.noise != "none")
     least = min((abs(e.rate - d.rate) for e in near), default=0.0)
     return tuple(e for e in near if abs(e.rate - d.rate) <= least + 1e-9)
+
+
+def _racing(found: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """Without methods that never race: a place that has no others says nothing about the order."""
+    families = {name.partition(":")[0] for name in (*ALWAYS, *MORE, "forward")}
+    return tuple(e for e in found if e.method.partition(":")[0] in families)
 
 
 def told(d: Diagnosis, names: list[str]) -> str:

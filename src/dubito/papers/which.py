@@ -1,9 +1,10 @@
 """Which method for which noise: the small table that `tools/results_pages.py` computes from the result lines.
 
 The table lies in the package (``which_method.json``), so that a choice of a method can be told what was measured.
-One entry is a data set under one noise with one label per item, with the methods that were run there, best first,
-each with its accuracy on clean test labels, Student's 95 % interval over seeds, and its standing: first, level, in
-doubt or below.
+One entry is a data set under one noise with one label per item (its rate as the experiment names it; of
+class-dependent noise the mean share of wrong labels over classes), with the methods that were run there, best
+first, each with its accuracy on clean test labels, Student's 95 % interval over seeds, and its standing: first,
+level, in doubt or below.
 """
 
 from __future__ import annotations
