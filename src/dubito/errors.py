@@ -60,6 +60,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in " ".join(text.splitlines())).rstrip()
 
 
+MOST, FEW = 60, 12  # names that are listed; of more than that the first few
+
+
 def nearest(name: str, names: object) -> str:
     """A remedy that names the closest valid spelling, or lists what there is.
 
@@ -69,4 +72,7 @@ def nearest(name: str, names: object) -> str:
     """
     known = sorted(str(n) for n in names)  # type: ignore[attr-defined]
     close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else "choose from " + ", ".join(known)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    shown = ", ".join(known if len(known) <= MOST else [*known[:FEW], f"... ({len(known):,} in all)"])
+    return f"choose from {shown}"

@@ -59,6 +59,13 @@ class Model(nn.Module):
         channel: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        if not hasattr(head, "num_classes"):
+            raise DubitoError(
+                "not a head",
+                expected="a module of dubito.heads, as Point(features, classes)",
+                got=type(head).__name__,
+                remedy="give the last linear layer as dubito.Point",
+            )
         self.backbone, self.head, self.channel = backbone, head, channel
         self.temperature, self.integration, self.samples, self.link = temperature, integration, samples, link
 

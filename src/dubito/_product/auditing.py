@@ -22,7 +22,6 @@ from . import gold as golden
 from . import page, stored, writing
 from .findings import Findings, find
 from .given import read_labels, read_probs
-from .reading import read
 from .sources import find as find_source
 from .tasks import FitJob, Say, fit, task_of
 from .training import GOLD
@@ -65,13 +64,15 @@ def run(job: FitJob, probs: Path | None, say: Say) -> tuple[Path, Path]:
                 made, annotators=page.skills(people), annotator_matrices=page.matrices(people, names)
             )
     make_folder(job.out)
+    table = ranked(job.out / "audit.csv", found)
+    page_of_it = report(made, job.out / "audit.html", anonymise=job.anonymise)
+    sampled = bool(found.spot and found.to_check)
+    sample = writing.spot_check(job.out / "spot_check.csv", found) if sampled else None
     for line in summary(found, _aliases(made) if job.anonymise else {}):
         say(line)
-    table = ranked(job.out / "audit.csv", found)
-    if found.spot and found.to_check:
-        sample = writing.spot_check(job.out / "spot_check.csv", found)
+    if sample:
         say(f"to make the numbers surer: check the labels of {sample} and give it back with --gold")
-    return table, report(made, job.out / "audit.html", anonymise=job.anonymise)
+    return table, page_of_it
 
 
 def of_run(folder: Path, job: FitJob | None = None) -> tuple[Findings, LabelledData]:
@@ -84,15 +85,12 @@ def of_run(folder: Path, job: FitJob | None = None) -> tuple[Findings, LabelledD
             "an audit is of runs with one class per item", where=str(folder), got=task_of(folder)
         )
     before = stored.load(folder)
-    data, _ = read(before.located())
-    data = before.scale.apply(data)
+    data, _ = before.read(folder)
     saved = read_npz(folder / "out_of_fold.npz", ["probs", "rows"])
     rows = torch.from_numpy(saved["rows"].astype(np.int64))
-    if len(rows) and int(rows.max()) >= len(data):
-        raise DubitoError("the data has changed since the run", where=before.source.path)
     known = golden.kept(folder, data)
     if job is not None and job.gold is not None:
-        known |= golden.read_gold(job.gold, data)
+        known |= golden.read_gold(job.gold, data, job.item, job.label, job.options.get("delimiter"))
     codes = golden.codes_of(known, data)[rows]
     part = data.subset(rows)
     part = replace(part, extra={**part.extra, GOLD: codes})
@@ -136,7 +134,9 @@ def _judge(job: FitJob, path: Path) -> Findings:
     known = np.full(len(items), -1)
     if job.gold is not None:
         named = SimpleNamespace(ids=items, classes=classes)
-        known = golden.codes_of(golden.read_gold(job.gold, named), named).numpy()
+        known = golden.codes_of(
+            golden.read_gold(job.gold, named, delimiter=job.options.get("delimiter")), named
+        ).numpy()
     found = audit(
         labels.label,
         probs,

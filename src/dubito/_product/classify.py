@@ -133,10 +133,11 @@ def update(job: FitJob, say: Say) -> Path:
     if config.get("task") != "classes":
         raise DubitoError("gold labels are for runs with one class per item", where=str(folder))
     before = stored.load(folder)
+    _same_training(job, before, config["folds"])
     with RunFolder(folder, config, seed=before.setting.seed) as held:
         held.resume()
-        data, source = read(before.located())
-        new = golden.read_gold(job.gold, data, job.item, job.label)
+        data, source = before.read(folder)
+        new = golden.read_gold(job.gold, data, job.item, job.label, job.options.get("delimiter"))
         known = {**golden.kept(folder, data), **new}
         if known == golden.kept(folder, data):
             say("These labels are in the run already.")
@@ -145,7 +146,7 @@ def update(job: FitJob, say: Say) -> Path:
         setting = replace(before.setting, device=job.device)
         plan = Plan(
             folder,
-            before.scale.apply(data),
+            data,
             source,
             before.scale,
             setting,
@@ -157,6 +158,25 @@ def update(job: FitJob, say: Say) -> Path:
         path = _complete(plan, known, before, say)
         held.finish(writing.read_json(folder / "metrics.json"))
     return path
+
+
+def _same_training(job: FitJob, before: stored.Stored, folds: int) -> None:
+    """Refuse options of training that an update would not heed."""
+    was = {
+        "method": (job.method, "auto", before.method),
+        "backbone": (job.backbone, "auto", before.setting.backbone),
+        "epochs": (job.epochs, None, before.setting.epochs),
+        "folds": (job.folds, FitJob.folds, folds),
+        "seed": (job.seed, FitJob.seed, before.setting.seed),
+    }
+    for name, (asked, default, had) in was.items():
+        if asked not in (default, had):
+            raise DubitoError(
+                f"checked labels go into the run as it was trained, --{name} is of a new run",
+                expected=had,
+                got=asked,
+                remedy=f"leave out --{name}, or fit the data anew",
+            )
 
 
 def _complete(plan: Plan, known: Mapping[str, str], before: stored.Stored | None, say: Say) -> Path:
@@ -187,6 +207,8 @@ def _complete(plan: Plan, known: Mapping[str, str], before: stored.Stored | None
     )
     say("judging the labels")
     found = find(judged, log_p, plan.setting.seed)
+    for note in found.audit.notes:
+        say(f"note: {note}")
     fold = torch.full((len(plan.data),), -1)
     fold[rows] = number
     done = Outcome(judged, found, run, folds, choice, rows, fold, known)
@@ -215,6 +237,10 @@ def _folds(plan: Plan, rows: Tensor, learned: LabelledData, before: stored.Store
 
 def predict(job: PredictJob, say: Say) -> Path:
     """`dubito predict RUN DATA`: classes and probabilities of new items."""
+    if job.out.exists() and job.data.exists() and job.out.samefile(job.data):
+        raise DubitoError(
+            "the predictions would overwrite their data", where=str(job.out), remedy="give another --out"
+        )
     saved = stored.load(job.run)
     data = saved.scale.apply(read_inputs(saved.source, job.data, job.images, job.delimiter))
     shape = shape_of(data)

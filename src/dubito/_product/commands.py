@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -247,7 +248,11 @@ def _methods(text: str) -> tuple[str, ...]:
 
 
 def _say(text: str, err: bool = False) -> None:
-    typer.echo(printable(text), err=err)
+    """Print; where nobody listens any more (``| head``) the work goes on in silence."""
+    try:
+        typer.echo(printable(text), err=err)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if err else sys.stdout).fileno())
 
 
 def _command() -> str:

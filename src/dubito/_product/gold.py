@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .._files import sha256
+from ..crowd._files import separator
 from ..crowd.command import ITEM
 from ..data import LabelledData, Triplets
 from ..data._rows import chunks
@@ -20,7 +21,14 @@ from .sources import IDS, columns, needed, role
 from .training import GOLD
 from .writing import write_csv
 
-NAMES = ("gold", "correct", "corrected", "correction", "truth", "true_label", "label")
+NAMES = (
+    "gold",
+    "correct",
+    "corrected",
+    "correction",
+    "truth",
+    "true_label",
+)  # not "label": that may be noisy
 ANNOTATOR = "gold"  # checked labels of a crowd are those of an annotator of their own
 FILE = "gold.csv"
 
@@ -34,17 +42,27 @@ class Named(Protocol):
     def classes(self) -> Any: ...
 
 
-def read_gold(path: Path, data: Named, item: str | None = None, label: str | None = None) -> dict[str, str]:
+def read_gold(
+    path: Path,
+    data: Named,
+    item: str | None = None,
+    label: str | None = None,
+    delimiter: str | None = None,
+) -> dict[str, str]:
     """Item -> class, of the lines that have one; an unknown item or class is refused with its line.
 
-    Columns are `id` (or another usual name of items) and `gold` (or correct, label), unless they are named.
+    Columns are `id` (or another usual name of items) and `gold` (or correct, truth), unless they are named. A
+    spreadsheet may have written the file with another separator than the data has.
     """
-    names = columns(path)
+    names = columns(path, delimiter)
+    if len(names) == 1 and (other := separator(names[0])):
+        delimiter = other
+        names = columns(path, delimiter)
     key = needed(role(item, (*IDS[:-1], *ITEM), names, path, "item"), names, path, "item")
     value = needed(role(label, NAMES, names, path, "label"), names, path, "label")
     ids, classes = set(data.ids or ()), set(data.classes)
     found: dict[str, str] = {}
-    for chunk in chunks(path, [key, value]):
+    for chunk in chunks(path, [key, value], delimiter=delimiter):
         for row, (name, given) in enumerate(zip(chunk.cells[key], chunk.cells[value])):
             text = label_text(given)
             if text is None:

@@ -26,7 +26,7 @@ def content(
     data: LabelledData,
     found: Findings,
     facts: Sequence[Fact],
-    metrics: Mapping[str, Mapping[str, float]],
+    metrics: Mapping[str, Mapping[str, Any]],
     *,
     title: str,
     choice: Choice,
@@ -61,7 +61,7 @@ def content(
 
 
 def _summary(
-    found: Findings, metrics: Mapping[str, Mapping[str, float]], choice: Choice, checked: str
+    found: Findings, metrics: Mapping[str, Mapping[str, Any]], choice: Choice, checked: str
 ) -> list[str]:
     rate, N = found.audit.noise_rate, len(found.audit.given)
     left = " that were not checked" if checked and found.people is None else ""

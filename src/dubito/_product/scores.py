@@ -20,8 +20,8 @@ Array = np.ndarray[Any, Any]
 BINS, RESAMPLES = 10, 1000
 
 
-def measure(data: LabelledData, found: Findings, seed: int) -> dict[str, dict[str, float]]:
-    """Name -> value, low, high; all by networks that did not see the item."""
+def measure(data: LabelledData, found: Findings, seed: int) -> dict[str, dict[str, float | None]]:
+    """Name -> value and interval, where there is one; all by networks that did not see the item."""
     log_p = torch.from_numpy(found.probs).clamp(min=1e-30).log()
     best = found.probs.argmax(1)
     everyone = np.arange(len(data))
@@ -33,7 +33,7 @@ def measure(data: LabelledData, found: Findings, seed: int) -> dict[str, dict[st
     confidence, right = _observed(data, found)
     curve = reliability_curve(confidence, right, BINS)
     gap = float(((curve.accuracy - curve.confidence).abs() * curve.size).sum() / curve.size.sum())
-    out["calibration_error"] = {"value": gap, "low": gap, "high": gap}
+    out["calibration_error"] = {"value": gap, "low": None, "high": None}  # resampling would only add to it
     if data.clean is not None and bool((data.clean >= 0).any()):
         known = (data.clean >= 0).numpy()
         true = data.clean.numpy()
@@ -55,7 +55,7 @@ NAMES = {
 }
 
 
-def as_facts(metrics: Mapping[str, Mapping[str, float]]) -> list[Fact]:
+def as_facts(metrics: Mapping[str, Mapping[str, float | None]]) -> list[Fact]:
     """The scores for a report."""
     return [Fact(NAMES[k][0], m["value"], m["low"], m["high"], note=NAMES[k][1]) for k, m in metrics.items()]
 
@@ -85,6 +85,6 @@ def _likelihood(data: LabelledData, found: Findings) -> Array:
     return value
 
 
-def _interval(values: Array, seed: int) -> dict[str, float]:
+def _interval(values: Array, seed: int) -> dict[str, float | None]:
     found = bootstrap_interval(values, np.mean, generator(seed, 0, "scores"), resamples=RESAMPLES)
     return {"value": found.estimate, "low": found.low, "high": found.high}

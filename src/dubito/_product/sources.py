@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..crowd._files import separated
 from ..crowd.command import ANNOTATOR, ITEM, LABEL
 from ..data._rows import Chunk, chunks
 from ..data.tables import _number
@@ -18,7 +19,7 @@ from ..errors import DubitoError, nearest
 from .tasks import FitJob
 
 LABELS = (*LABEL, "y", "target", "labels")
-CLEAN = ("truth", "true_label", "clean_label", "clean", "true_class", "ground_truth")
+CLEAN = ("truth", "true_label", "clean_label", "clean", "true_class", "ground_truth", "true", "y_true")
 IDS = ("id", "item", "item_id", "task", "task_id", "name", "example", "example_id", "index", "")
 IMAGES = ("image", "image_path", "file", "filename", "file_name", "path")
 INPUT_KEYS = ("x", "X", "inputs", "features", "images", "x_train")
@@ -131,7 +132,7 @@ def role(
         where = f"{path}, line 1"
         if given not in names:
             free = [n for n in names if n not in taken]
-            remedy = _separated(names) or (nearest(given, free) if free else None)
+            remedy = separated(names) or (nearest(given, free) if free else None)
             raise DubitoError(f"no column {given!r}", where=where, remedy=remedy)
         if list(names).count(given) > 1:
             raise DubitoError(f"two columns are called {given!r}", where=where, remedy="rename one")
@@ -147,19 +148,9 @@ def needed(found: str | None, names: Sequence[str], path: Path, what: str) -> st
             f"no column for the {what}",
             where=f"{path}, line 1",
             got=", ".join(names[:12]) + (", ..." if len(names) > 12 else ""),
-            remedy=_separated(names) or f"pass --{what} NAME",
+            remedy=separated(names) or f"pass --{what} NAME",
         )
     return found
-
-
-def _separated(names: Sequence[str]) -> str | None:
-    """What to do about a table that was read as one column because its cells are separated otherwise."""
-    other = next((d for d in ";\t|," if len(names) == 1 and d in names[0]), None)
-    return (
-        None
-        if other is None
-        else f"the columns seem to be separated by {other!r}: pass --delimiter {other!r}"
-    )
 
 
 def _table(job: FitJob) -> Source:
@@ -180,8 +171,7 @@ def _table(job: FitJob) -> Source:
     free = [n for n in others if n not in taken]
     features: tuple[str, ...] = ()
     if image is None:
-        for name in job.features:
-            role(name, (), names, path, "features")
+        _check_features(job, names, (label, clean, annotator, item))
         numbers = (n for n in free if n in head.cells and numeric(head.cells[n]))
         features = job.features or tuple(n for n in numbers if item is None or of_items(head, item, n))
         if not features:
@@ -207,6 +197,16 @@ def _table(job: FitJob) -> Source:
         delimiter=delimiter,
         size=job.size,
     )
+
+
+def _check_features(job: FitJob, names: Sequence[str], labels: Sequence[str | None]) -> None:
+    for name in job.features:
+        role(name, (), names, job.data, "features")
+        if name in labels:
+            where, remedy = f"{job.data}, line 1", "leave it out of --features"
+            raise DubitoError("labels cannot be a feature too", where=where, got=repr(name), remedy=remedy)
+    if job.size is not None:
+        raise DubitoError("--size is for images", where=str(job.data), got="a table of numbers")
 
 
 def _why_nothing(names: Sequence[str], annotator: str | None, head: Chunk) -> str | None:

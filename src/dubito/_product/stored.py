@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from .. import checkpoint
+from .._session import describe
+from ..data import LabelledData
 from ..errors import DubitoError
 from ..model import Model
-from .reading import Scale
+from ..runs import read_config
+from .reading import Scale, read
 from .sources import Source, from_plain
 from .training import Setting, empty
 
@@ -45,9 +48,27 @@ class Stored:
         found: dict[str, Any] = {}
         for name in ("path", "images"):
             told = getattr(self.source, name)
-            if told is not None and not Path(told).exists() and (base / told).exists():
+            if told is None or not (base / told).exists():
+                continue
+            if not Path(told).exists() or not Path(told).samefile(base / told):
                 found[name] = str(base / told)
         return replace(self.source, **found)
+
+    def read(self, run: Path) -> tuple[LabelledData, Source]:
+        """The data that the run was made from, scaled as then; other data at its place is refused."""
+        data, source = read(self.located())
+        data = self.scale.apply(data)
+        then, now = read_config(run)["config"].get("data"), describe(data)
+        if then and now and then["sha256"] != now["sha256"]:
+            count = then["examples"], now["examples"]
+            raise DubitoError(
+                "the data has changed since the run",
+                where=source.path,
+                expected="the rows, labels and order of that time",
+                got=f"{count[1]:,} examples for {count[0]:,}" if count[0] != count[1] else None,
+                remedy="put the file back as it was, or fit it as a new run",
+            )
+        return data, source
 
     def model(self) -> Model:
         """The final network, ready to predict."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +140,14 @@ def _undecodable(path: Path) -> int:
             except UnicodeDecodeError:
                 return number
     return 0
+
+
+def separator(line: str) -> str | None:
+    """What seems to separate the names in a first line that was read as one column."""
+    return next((d for d in ";\t|," if d in line), None)
+
+
+def separated(names: Sequence[str]) -> str | None:
+    """What to do about a table that was read as one column because its cells are separated otherwise."""
+    other = separator(names[0]) if len(names) == 1 else None
+    return other and f"the columns seem to be separated by {other!r}: pass --delimiter {other!r}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._files import kind_of, make_folder, replacing
 from ..errors import DubitoError, nearest
-from ._files import check_kind, header
+from ._files import check_kind, header, separated
 from .aggregate import aggregate
 from .labels import CrowdLabels
 from .quality import label_quality
@@ -111,7 +111,7 @@ def _columns(path: Path, told: tuple[str | None, ...], delimiter: str | None) ->
                 f"no column for the {role}" if name is None else f"no column {name!r}",
                 where=f"{path}, line 1",
                 got=", ".join(names),
-                remedy=f"pass --{role} NAME" if name is None else nearest(name, names),
+                remedy=separated(names) or (f"pass --{role} NAME" if name is None else nearest(name, names)),
             )
         found.append(name)
     if len(set(found)) < 3:

@@ -1,0 +1,113 @@
+"""Data that is not what a run was made from, options that an update cannot heed, and output that nobody reads."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from product_tables import FAST, NAMES, blobs, dubito, read, single_table, write
+
+from dubito._product.comparing import lines
+from dubito._product.stored import load
+
+
+@pytest.fixture
+def moved(tmp_path, three):
+    """A run of its own, whose table may be changed."""
+    data = single_table(tmp_path / "labels.csv", three)
+    dubito("fit", data, "--out", tmp_path / "run", "--method", "gce", *FAST)
+    return data, tmp_path / "run"
+
+
+def gold(path, three, separator=","):
+    rows = [f"row {i}{separator}{NAMES[three.true[i]]}" for i in range(9)]
+    path.write_text("\n".join([f"id{separator}gold", *rows]) + "\n")
+    return path
+
+
+def test_rows_in_another_order_are_other_data(moved, three, tmp_path):
+    data, run = moved
+    head, *rows = data.read_text().splitlines()
+    data.write_text("\n".join([head, *reversed(rows)]) + "\n")
+    for asked in (
+        ("audit", run, "--out", tmp_path / "a"),
+        ("fit", run, "--gold", gold(tmp_path / "g.csv", three)),
+    ):
+        assert "the data has changed since the run" in dubito(*asked, ok=False)
+    data.write_text("\n".join([head, *rows[:-1]]) + "\n")
+    assert "179 examples for 180" in dubito("audit", run, "--out", tmp_path / "a", ok=False)
+    assert not (run / "gold.csv").exists()
+    data.write_text("\n".join([head, *rows]) + "\n")
+    assert "180 labels" in dubito("audit", run, "--out", tmp_path / "a")
+
+
+def test_a_file_of_the_same_name_here_is_not_taken_for_the_runs(tmp_path, three, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    single_table(tmp_path / "labels.csv", three)
+    dubito("fit", "labels.csv", "--out", "run", "--method", "gce", *FAST)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    single_table(tmp_path / "elsewhere" / "labels.csv", blobs(seed=1))
+    assert load(tmp_path / "run").located().path == str(tmp_path / "labels.csv")
+    assert "180 labels" in dubito("audit", "../run", "--out", "a")
+
+
+def test_gold_names_its_column_and_any_separator_is_read(trained, table, three, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    assert "no column for the label" in dubito("fit", run, "--gold", table, ok=False)
+    said = dubito("audit", run, "--gold", gold(tmp_path / "g.csv", three, ";"), "--out", tmp_path / "a")
+    assert "171 labels" in said
+
+
+@pytest.mark.parametrize(
+    "option", ["--method=ln", "--epochs=3", "--folds=3", "--seed=5", "--backbone=linear"]
+)
+def test_an_update_refuses_options_of_a_new_run(trained, three, tmp_path, option):
+    assert "is of a new run" in dubito(
+        "fit", trained, "--gold", gold(tmp_path / "g.csv", three), option, ok=False
+    )
+
+
+def test_labels_are_no_features_and_sizes_are_of_images(tmp_path, three):
+    rows = [(*three.x[i], three.given[i], three.true[i]) for i in range(60)]
+    data = write(tmp_path / "n.csv", ["a", "b", "label", "true"], rows)
+    for features in ("a,label", "a,true"):
+        assert "labels cannot be a feature" in dubito(
+            "fit", data, "--features", features, "--out", tmp_path / "run", ok=False
+        )
+    assert "--size is for images" in dubito("fit", data, "--size", "10", "--out", tmp_path / "run", ok=False)
+    said = dubito("fit", data, "--out", tmp_path / "run", "--method", "ce", *FAST)
+    assert "2 numbers each: a, b" in said, "a column of true classes is not an input"
+
+
+def test_predictions_do_not_overwrite_their_data(trained, table, tmp_path):
+    new = tmp_path / "new.csv"
+    shutil.copy(table, new)
+    assert "would overwrite" in dubito("predict", trained, new, "--out", new, ok=False)
+    assert new.read_bytes() == table.read_bytes()
+
+
+def test_equal_differences_are_no_proof():
+    def runs(*accuracies):
+        return [{"accuracy": a, "log_likelihood": 0.0, "seconds": 1.0, "chosen": ""} for a in accuracies]
+
+    told = {line.method: line for line in lines({"ce": runs(85 / 120, 0.7), "gce": runs(0.7, 83 / 120)})}
+    assert told["gce"].p is None
+    assert told["gce"].difference == pytest.approx(-1 / 120)
+
+
+def test_what_is_piped_to_head_is_written_all_the_same(trained, table, tmp_path):
+    labels = [row["label"] for row in read(table)]
+    probs = np.full((len(labels), 3), 0.1)
+    probs[np.arange(len(labels)), [sorted(set(labels)).index(v) for v in labels]] = 0.8
+    np.save(tmp_path / "p.npy", probs)
+    script = "import sys; from dubito.cli import main; sys.argv[0] = 'dubito'; main()"
+    asked = [sys.executable, "-c", script, "audit", str(table), "--probs", "p.npy", "--out", "a"]
+    run = subprocess.Popen(asked, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run.stdout.close()  # as `head -0` does
+    assert run.wait(120) == 0, run.stderr.read().decode()
+    assert {p.name for p in (tmp_path / "a").iterdir()} >= {"audit.csv", "audit.html"}
