@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from dubito.crowd import METHODS, CrowdLabels, aggregate, majority_vote, update
 from dubito.errors import DubitoError
@@ -196,3 +197,17 @@ def test_refusals(simulate):
             aggregate(crowd, **bad)
     with pytest.raises(DubitoError, match="takes CrowdLabels"):
         aggregate([[0, 1]])
+
+
+def test_a_group_of_one_process_answers_as_no_group_does(simulate):
+    crowd, *_ = simulate(1, items=40, annotators=5, each=2)
+    lonely = crowd.append(["x"], [0], [1])
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        shared = aggregate(lonely, distributed=True)
+    finally:
+        dist.destroy_process_group()
+    alone = aggregate(lonely)
+    torch.testing.assert_close(shared.state.company, alone.state.company)
+    assert shared.state.told == alone.state.told < 1
+    torch.testing.assert_close(shared.skill_intervals(), alone.skill_intervals())

@@ -11,7 +11,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 
 from dubito.crowd import CrowdLabels, aggregate
 
@@ -101,17 +100,3 @@ def test_gpu_equals_cpu(simulate):
     more = crowd.append([999], [0], [1])
     result = update(aggregate(moved), more.to("cuda"))
     assert len(result.codes) == 301
-
-
-def test_a_group_of_one_process_answers_as_no_group_does(simulate):
-    crowd, *_ = simulate(1, items=40, annotators=5, each=2)
-    lonely = crowd.append(["x"], [0], [1])
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        shared = aggregate(lonely, distributed=True)
-    finally:
-        dist.destroy_process_group()
-    alone = aggregate(lonely)
-    torch.testing.assert_close(shared.state.company, alone.state.company)
-    assert shared.state.told == alone.state.told < 1
-    torch.testing.assert_close(shared.skill_intervals(), alone.skill_intervals())
