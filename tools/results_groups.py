@@ -81,7 +81,7 @@ def places(results: Iterable[Result]) -> list[Place]:
     """Group and rank; places with a single method say nothing and are left out, and an oracle is no choice.
 
     Points in the plane are drawn to be looked at, and nobody chooses a method by them. Tables that take one method
-    apart do not compare methods.
+    apart do not compare methods, nor does a figure whose rows are places: it has seeds of some methods only.
     """
     groups: dict[Config, dict[tuple[str, str], list[Result]]] = {}
     for result in filter(_compares, results):
@@ -99,8 +99,9 @@ def places(results: Iterable[Result]) -> list[Place]:
 def _compares(result: Result) -> bool:
     config = result.config
     own = items(config.paper).get(config.item)
-    told_apart = own.rows + own.columns if own else ("method",)
-    return config.method != "oracle" and config.data not in SETS and "method" in told_apart
+    names = own.rows + own.columns if own else ("method",)
+    of_methods = "method" in names and not (own and "skill" in own.rows)
+    return config.method != "oracle" and config.data not in SETS and of_methods
 
 
 def _key(config: Config) -> Config:
