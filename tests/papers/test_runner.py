@@ -227,3 +227,19 @@ def test_a_run_that_diverged_says_so(tiny_data):
     torch.nn.init.constant_(next(model.head.parameters()), float("nan"))
     with pytest.raises(DubitoError, match=r"diverged.*ln: covariance=full"):
         records.scored(config, model, data)
+
+
+def test_each_method_is_stacked_in_its_own_precision(tiny_data, monkeypatch):
+    """Waves are of one precision, and the order of the table does not keep stacks apart that could share one."""
+    made = [first("englesson2023", "table1-mnist", method=m, rate=0.4) for m in ("ce", "ln", "gce")]
+    waves, plain = [], stacked.side_by_side
+
+    def seen(stacks, since):
+        waves.append([(s.configs[0].method, s.stack.convolutions) for s in stacks])
+        plain(stacks, since)
+
+    monkeypatch.setattr(stacked, "side_by_side", seen)
+    stacked.run(made, root=str(tiny_data), device="cpu")
+    assert waves == [[("ce", torch.bfloat16), ("gce", torch.bfloat16)], [("ln", torch.float32)]]
+    stacked.run(made[:2], root=str(tiny_data), device="cpu", convolutions=torch.float32)
+    assert waves[2:] == [[("ce", torch.float32)], [("ln", torch.float32)]]

@@ -28,6 +28,8 @@ _OWN = {"seed", "noise", "rate", "matrix", "labels", "item", "params"}
 EVERY = 10
 # Percentile, and which example stands for a class: those of the configs with an estimated matrix.
 READINGS = {"englesson2023": (97.0, "below"), "lukasik2020": (99.9, "percentile")}
+# Methods whose results change with convolutions in bfloat16 (docs/results/precision.md): all of theirs is float32.
+EXACT = ("ln",)
 
 
 def stackable(config: Config) -> bool:
@@ -167,31 +169,29 @@ def run(
     at_once: int = 2,
     known: Sequence[Result] = (),
     report: Callable[[list[Result]], None] = lambda results: None,
-    convolutions: torch.dtype = torch.bfloat16,
+    convolutions: torch.dtype | None = None,
 ) -> list[Result]:
     """Train all configs, `at_once` stacks at a time; `report` gets the results of each wave of stacks.
 
     Arguments:
         known: results of earlier runs; forward correction takes its matrix from those of plain cross-entropy on
             the same data, noise and seed, and where there is none such a run comes first.
-        convolutions: their precision; with float32 all else is in full float32 too.
+        convolutions: their precision, by default that of each method; with float32 all else is in full float32 too.
     """
-    exact = convolutions == torch.float32
-    torch.set_float32_matmul_precision("highest" if exact else "high")
-    torch.backends.cudnn.allow_tf32 = not exact
     first = {place(r.config): r for r in known if r.config.method == "ce"}
     waiting = group(configs)
     everything: list[Result] = []
     while waiting:
-        second_stage = waiting[0][0].method == "forward"
-        wave = [g for g in waiting[:at_once] if (g[0].method == "forward") == second_stage]
-        waiting = waiting[len(wave) :]
+        second_stage, precision = _kind(waiting[0])
+        wave = [g for g in waiting if _kind(g) == (second_stage, precision)][:at_once]
+        waiting = [g for g in waiting if g not in wave]
+        dtype = _all_else(precision if convolutions is None else convolutions)
         stacks, since = [], time.monotonic()
         for configs_ in wave:
             data = [prepare.parts(c, root=root) for c in configs_]
             matrices = [estimated_matrix(first, c) for c in configs_] if second_stage else None
             stacks.append(
-                StackedRuns(configs_, data, device=device, transitions=matrices, convolutions=convolutions)
+                StackedRuns(configs_, data, device=device, transitions=matrices, convolutions=dtype)
             )
         side_by_side(stacks, since)
         done = [result for stack in stacks for result in stack.results()]
@@ -199,6 +199,20 @@ def run(
         report(done)
         everything += done
     return everything
+
+
+def _kind(group: Sequence[Config]) -> tuple[bool, torch.dtype]:
+    """What the stacks of a wave share: whether they need a first stage, and their precision."""
+    method = group[0].method
+    return method == "forward", torch.float32 if method in EXACT else torch.bfloat16
+
+
+def _all_else(convolutions: torch.dtype) -> torch.dtype:
+    """Set the precision of all but the convolutions: with theirs in float32, full float32 too."""
+    exact = convolutions == torch.float32
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    torch.backends.cudnn.allow_tf32 = not exact
+    return convolutions
 
 
 def side_by_side(stacks: Sequence[StackedRuns], since: float) -> None:
