@@ -6,41 +6,71 @@ from collections.abc import Iterator, Sequence
 from statistics import mean, stdev
 
 from dubito.papers.results import Result
+from dubito.papers.tables import method_label
+from results_words import formats, method_words, noise_words, parameters
+
+KINDS = ("bfloat16", "float32")
+Pair = tuple[Result, Result]  # the run of the table, and the same in the other arithmetic
 
 
-def precision_page(half: Sequence[Result], full: Sequence[Result]) -> str:
-    """Pairs of runs with one config: accuracy by column in both, and the difference."""
-    by_id = {r.id: r for r in full}
-    pairs = [(r, by_id[r.id]) for r in half if r.id in by_id]
-    return "\n".join(_lines(pairs)) + "\n"
+def precision_page(others: Sequence[Result], table: Sequence[Result]) -> str:
+    """Pairs of runs with one config and seed, by method: accuracy in each column in both, and the difference."""
+    by_id = {r.id: r for r in table}
+    pairs = [(by_id[r.id], r) for r in others if r.id in by_id]
+    by_method: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        by_method.setdefault(method_label(pair[0].config), []).append(pair)
+    lines = [
+        "# Does the arithmetic matter?",
+        "",
+        "Written by `python tools/results_pages.py` from `results/precision/`; do not edit.",
+        "",
+        f"{len(pairs)} runs on MNIST were made twice from one config and seed: with convolutions in bfloat16 and with "
+        "everything in float32 (`python benchmarks/precision.py`). Only one of the two is in the tables of the "
+        "paper. Test accuracy in per cent, mean ± standard deviation over the seeds that were run twice; the last "
+        "column is the spread over all seeds of that cell of the table.",
+    ]
+    rest = {method_label(r.config) for r in table if r.config.item == "table1-mnist"} - set(by_method)
+    if rest:
+        names = ", ".join(map(method_words, sorted(rest)))
+        lines[-1] += f" Run in one arithmetic only: {names}."
+    for method, group in by_method.items():
+        lines += ["", *_of_method(method, group, table)]
+    return "\n".join(lines) + "\n"
 
 
-def _lines(pairs: Sequence[tuple[Result, Result]]) -> Iterator[str]:
-    yield "# Does the arithmetic matter?"
+def _of_method(method: str, pairs: Sequence[Pair], table: Sequence[Result]) -> Iterator[str]:
+    yield f"## {method_words(method)}"
     yield ""
-    yield "Written by `python tools/results_pages.py` from `results/precision/`; do not edit."
+    yield f"The table has the runs in {_kind(pairs[0][0])}."
     yield ""
-    yield (
-        f"{len(pairs)} runs of the logistic-normal likelihood on MNIST were made twice from one config and seed: "
-        "with convolutions in bfloat16 and with everything in float32. "
-        "The tables of the paper use the float32 runs. "
-        "The other methods have run in bfloat16 only."
-    )
-    yield ""
-    yield "| noise | rate | lam | temperature | seeds | bfloat16 | float32 | difference |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
-    columns: dict[tuple[str, float], list[tuple[Result, Result]]] = {}
+    yield "| noise | parameters | seeds | bfloat16 | float32 | difference | spread of seeds |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
+    columns: dict[tuple[str, float], list[Pair]] = {}
     for pair in pairs:
         columns.setdefault((pair[0].config.noise, pair[0].config.rate), []).append(pair)
-    for (noise, rate), group in columns.items():
-        halves, fulls = ([100 * r.metrics["test_accuracy"] for r in runs] for runs in zip(*group))
+    for group in columns.values():
         config = group[0][0].config
+        by_kind = {_kind(r): [] for r in group[0]}  # type: dict[str, list[float]]
+        for pair in group:
+            for r in pair:
+                by_kind[_kind(r)].append(_accuracy(r))
+        half, full = (by_kind[kind] for kind in KINDS)
+        cell = [_accuracy(r) for r in table if r.config.cell == config.cell]
         yield (
-            f"| {noise} | {rate:g} | {config.param('lam'):g} | {config.param('temperature'):g} | {len(group)} "
-            f"| {_spread(halves)} | {_spread(fulls)} | {mean(fulls) - mean(halves):+.2f} |"
+            f"| {noise_words(config)} | {parameters(config.params)} | {len(group)} | {_spread(half)} "
+            f"| {_spread(full)} | {mean(full) - mean(half):+.2f} | {stdev(cell):.2f} |"
         )
-    yield ""
-    yield "Test accuracy in per cent, mean ± standard deviation over seeds."
+
+
+def _kind(result: Result) -> str:
+    """ "bfloat16" or "float32"."""
+    (kind,) = formats([result])
+    return kind
+
+
+def _accuracy(result: Result) -> float:
+    return 100 * result.metrics["test_accuracy"]
 
 
 def _spread(values: Sequence[float]) -> str:
