@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from statistics import mean, stdev
 
+from results_words import formats, method_words, noise_words, parameters
+
 from dubito.papers.results import Result
 from dubito.papers.tables import method_label
-from results_words import formats, method_words, noise_words, parameters
 
 KINDS = ("bfloat16", "float32")
 Pair = tuple[Result, Result]  # the run of the table, and the same in the other arithmetic
@@ -25,8 +27,8 @@ def precision_page(others: Sequence[Result], table: Sequence[Result]) -> str:
         "",
         "Written by `python tools/results_pages.py` from `results/precision/`; do not edit.",
         "",
-        f"{len(pairs)} runs on MNIST were made twice from one config and seed: with convolutions in bfloat16 and with "
-        "everything in float32 (`python benchmarks/precision.py`). Only one of the two is in the tables of the "
+        f"{len(pairs)} runs on MNIST were made twice from one config and seed: with convolutions in bfloat16 and "
+        "with everything in float32 (`python benchmarks/precision.py`). Only one of the two is in the tables of the "
         "paper. Test accuracy in per cent, mean ± standard deviation over the seeds that were run twice; the last "
         "column is the spread over all seeds of that cell of the table.",
     ]
@@ -47,20 +49,31 @@ def _of_method(method: str, pairs: Sequence[Pair], table: Sequence[Result]) -> I
     yield "| noise | parameters | seeds | bfloat16 | float32 | difference | spread of seeds |"
     yield "|---|---|---:|---:|---:|---:|---:|"
     columns: dict[tuple[str, float], list[Pair]] = {}
+    changes = []
     for pair in pairs:
         columns.setdefault((pair[0].config.noise, pair[0].config.rate), []).append(pair)
     for group in columns.values():
         config = group[0][0].config
-        by_kind = {_kind(r): [] for r in group[0]}  # type: dict[str, list[float]]
+        by_kind: dict[str, list[float]] = {kind: [] for kind in KINDS}
         for pair in group:
             for r in pair:
                 by_kind[_kind(r)].append(_accuracy(r))
         half, full = (by_kind[kind] for kind in KINDS)
+        changes.append(mean(full) - mean(half))
         cell = [_accuracy(r) for r in table if r.config.cell == config.cell]
         yield (
             f"| {noise_words(config)} | {parameters(config.params)} | {len(group)} | {_spread(half)} "
-            f"| {_spread(full)} | {mean(full) - mean(half):+.2f} | {stdev(cell):.2f} |"
+            f"| {_spread(full)} | {changes[-1]:+.2f} | {stdev(cell):.2f} |"
         )
+    yield ""
+    yield f"Over the columns: {mean(changes):+.2f} on average, {_within(changes)} (Student's 95 % interval)."
+
+
+def _within(changes: Sequence[float]) -> str:
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(changes) - 1, 0.975)) * stdev(changes) / math.sqrt(len(changes))
+    return f"{mean(changes) - half:+.2f} to {mean(changes) + half:+.2f}"
 
 
 def _kind(result: Result) -> str:

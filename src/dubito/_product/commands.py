@@ -252,7 +252,8 @@ def _say(text: str, err: bool = False) -> None:
     try:
         typer.echo(printable(text), err=err)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), (sys.stderr if err else sys.stdout).fileno())
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), (sys.stderr if err else sys.stdout).fileno())
 
 
 def _command() -> str:

@@ -21,14 +21,8 @@ from .sources import IDS, columns, needed, role
 from .training import GOLD
 from .writing import write_csv
 
-NAMES = (
-    "gold",
-    "correct",
-    "corrected",
-    "correction",
-    "truth",
-    "true_label",
-)  # not "label": that may be noisy
+# Not "label": that may be noisy.
+NAMES = ("gold", "correct", "corrected", "correction", "truth", "true_label")
 ANNOTATOR = "gold"  # checked labels of a crowd are those of an annotator of their own
 FILE = "gold.csv"
 

@@ -28,7 +28,7 @@ _OWN = {"seed", "noise", "rate", "matrix", "labels", "item", "params"}
 EVERY = 10
 # Percentile, and which example stands for a class: those of the configs with an estimated matrix.
 READINGS = {"englesson2023": (97.0, "below"), "lukasik2020": (99.9, "percentile")}
-# Methods whose results change with convolutions in bfloat16 (docs/results/precision.md): all of theirs is float32.
+# In float32 throughout: in bfloat16 two of LN's columns were lower by points (docs/results/precision.md).
 EXACT = ("ln",)
 
 
