@@ -276,3 +276,20 @@ def test_a_last_epoch_beside_the_epochs_before_it(tool):
     assert "| asymmetric 40 % | ln | 0 | 89.90 | 95.20 ± 2.95 | 90.00 | 97.00 | 96.54 |" in text
     short = [dataclasses.replace(r, history={"test_accuracy": course[1:]}) for r in results]
     assert "those before it" not in page("englesson2023", short, sections("englesson2023", short))
+
+
+def test_pairs_of_runs_tell_what_the_arithmetic_changes(tool):
+    """By column and over the columns; a method's run of the table may be the one of either precision."""
+    named = [dataclasses.replace(r, hardware="a GPU, convolutions in bfloat16") for r in made(gce=80.0)]
+    other = dataclasses.replace(named[0].config, rate=0.2)
+    named += [dataclasses.replace(named[0], config=dataclasses.replace(other, seed=s)) for s in (0, 1)]
+    again = [
+        dataclasses.replace(r, hardware="a GPU, convolutions in float32", metrics={"test_accuracy": value})
+        for r, value in zip([named[0], named[1], named[3]], (0.81, 0.83, 0.799))
+    ]
+    page = tool("results_precision").precision_page(again, named)
+    assert "3 runs on MNIST" in page
+    assert "The table has the runs in bfloat16." in page
+    assert "| 2 | 79.95 ± 0.07 | 82.00 ± 1.41 | +2.05 | 0.10 |" in page
+    assert "| 1 | 79.90 | 79.90 | +0.00 | 0.00 |" in page
+    assert "Over the columns: +1.02 on average, -12.00 to +14.05" in page

@@ -28,9 +28,9 @@ def precision_page(others: Sequence[Result], table: Sequence[Result]) -> str:
         "Written by `python tools/results_pages.py` from `results/precision/`; do not edit.",
         "",
         f"{len(pairs)} runs on MNIST were made twice from one config and seed: with convolutions in bfloat16 and "
-        "with everything in float32 (`python benchmarks/precision.py`). Only one of the two is in the tables of the "
-        "paper. Test accuracy in per cent, mean ± standard deviation over the seeds that were run twice; the last "
-        "column is the spread over all seeds of that cell of the table.",
+        "with everything in float32 (`python benchmarks/precision.py`). Only one of the two is in the tables of "
+        "the paper. Test accuracy in per cent, mean ± standard deviation over the seeds that were run twice; the "
+        "last column is the spread over all seeds of that cell of the table.",
     ]
     rest = {method_label(r.config) for r in table if r.config.item == "table1-mnist"} - set(by_method)
     if rest:
