@@ -247,7 +247,9 @@ def _opposite(entry: Entry, plain: Entry | None) -> bool:
     assert entry.paper is not None
     assert entry.ours is not None
     theirs = entry.paper.value - plain.paper.value
-    if abs(theirs) <= 2 * math.hypot(entry.paper.spread or 0.0, plain.paper.spread or 0.0):
+    spreads = entry.paper.spread, plain.paper.spread
+    known = [s for s in spreads if s is not None]
+    if abs(theirs) <= (2 * math.hypot(*known) if len(known) == 2 else entry.metric.tolerance):
         return False
     both = entry.ours.values.keys() & plain.ours.values.keys()
     gains = [entry.ours.values[s] - plain.ours.values[s] for s in sorted(both)]

@@ -24,9 +24,11 @@ from dubito.papers.claims._parts import (
     Within,
     at,
     judge,
+    significant,
 )  # fmt: skip
 from dubito.papers.claims._units import confusion_formulas, logistic_normal_formulas, smearing_formulas
 from dubito.papers.results import Result
+from dubito.papers.statistics import Summary
 from dubito.papers.tables import METRICS, paper_value, table
 
 COUNTS = {"collier2020": 10, "englesson2023": 11, "lukasik2020": 12, "tanno2019": 12}
@@ -146,7 +148,7 @@ A, B, C, D = (at(name, "") for name in "abcd")
     [
         ((3.0, 3.1, 2.9), (1.0, 1.1, 0.9), HOLDS),
         ((1.0, 1.1, 0.9), (3.0, 3.1, 2.9), FAILS),
-        ((1.0, 3.0, 2.0), (2.0, 1.0, 3.0), UNKNOWN),  # within two standard errors
+        ((1.0, 3.0, 2.0), (2.0, 1.0, 3.0), UNKNOWN),  # within Student's interval
         ((3.0, 3.1), (1.0, 1.1), UNKNOWN),  # two seeds
         ((3.0, 3.1, float("nan")), (1.0, 1.1, 0.9), UNKNOWN),
         (None, (1.0, 1.1, 0.9), UNKNOWN),
@@ -176,17 +178,18 @@ def test_margins_differences_and_bounds():
 
 
 def test_other_parts():
-    source = Fixed(a=(1.0, 2.0, 3.0), b=(1.0, 5.0, 9.0))
-    assert LessSpread(A, B).decide(source) == HOLDS
-    assert LessSpread(B, A).decide(source) == FAILS
-    assert LessSpread(A, C).decide(source) == UNKNOWN
+    source = Fixed(a=(1.0, 2.0, 3.0), b=(1.0, 5.0, 9.0), c=(0.0, 7.0, 14.0))
+    assert LessSpread(A, C).decide(source) == HOLDS  # 49 times the variance; the limit is 39
+    assert LessSpread(C, A).decide(source) == FAILS
+    assert LessSpread(A, B).decide(source) == LessSpread(B, A).decide(source) == UNKNOWN  # 16 times
+    assert LessSpread(A, D).decide(source) == UNKNOWN
     assert Starred(at("x", ""), A).decide(source) == HOLDS
     assert Starred(at("y", ""), A).decide(source) == FAILS
     assert Starred(at("z", ""), A).decide(source) == UNKNOWN
     yes, no = Computed(lambda: True), Computed(lambda: False)
     assert AnyOf((no, yes)).decide(source) == HOLDS
     assert AnyOf((no, no)).decide(source) == FAILS
-    assert AnyOf((no, Above(A, C))).decide(source) == UNKNOWN
+    assert AnyOf((no, Above(A, D))).decide(source) == UNKNOWN
     curve = Fixed(_1=(1.0, 1.1, 1.2), _3=(5.0, 5.1, 5.2), _4=(2.0, 2.1, 2.2))
     assert Optimum(A, "x", 2.0).decide(curve) == HOLDS
     assert Optimum(A, "x", 3.5).decide(curve) == FAILS
@@ -197,6 +200,27 @@ def test_other_parts():
 def test_ties_count_where_they_may():
     assert judge([0.0], exact=True) == FAILS
     assert judge([0.0], exact=True, ties=True) == HOLDS
+    assert judge([0.0, 0.0, 0.0], exact=False) == FAILS
+    assert judge([0.0, 0.0, 0.0], exact=False, ties=True) == HOLDS
+    assert judge([-1e-4, -1e-4, -1e-4], exact=False, ties=True) == FAILS
+
+
+def test_few_seeds_decide_by_students_limit():
+    """Mean 3 standard errors from 0: beyond the limit of ten seeds, 2.26, and within that of three, 4.30."""
+    three = [3 - 3**0.5, 3.0, 3 + 3**0.5]
+    assert judge(three, exact=False) == UNKNOWN
+    ten = [3 / 10**0.5 + x for x in (-1.0, 1.0) * 5]
+    assert judge(ten, exact=False) == HOLDS
+
+
+def test_a_difference_that_few_seeds_do_not_show_is_no_failure():
+    noisy, level = Summary({0: 1.0, 1: 2.0, 2: 3.5}), Summary({0: 0.9, 1: 2.2, 2: 3.2})
+    assert significant(noisy, level, 25) is None
+    assert significant(noisy, level, 3) is False
+    assert significant(Summary({s: 9.0 + v for s, v in noisy.values.items()}), level, 25) is True
+    far = Summary({1: 12.0, 2: 13.1, 3: 13.0})
+    assert significant(noisy, far, 2) is None  # two shared seeds are too few
+    assert significant(noisy, None, 2) is None
 
 
 def test_a_claim_from_results():

@@ -102,28 +102,6 @@ def test_the_drawn_losses_are_the_librarys():
         assert loss(v.numpy()) == pytest.approx(expected[name].numpy()), name
 
 
-def test_smoothing_and_a_penalty_bring_the_separator_back():
-    x, clean, given = smearing.noisy_gaussians(1000)
-    assert (clean != given).sum() == round(smearing.WRONG * (clean == 0).sum())
-    assert (given[clean == 1] == 1).all()
-    assert abs(smearing.offset(smearing.separator(x, clean))) < 0.05
-    by_alpha = [abs(smearing.offset(smearing.separator(x, given, alpha=a))) for a in smearing.ALPHAS]
-    by_decay = [abs(smearing.offset(smearing.separator(x, given, decay=d))) for d in smearing.DECAYS]
-    assert by_alpha[0] > 0.25
-    assert by_alpha == sorted(by_alpha, reverse=True)
-    assert by_decay == sorted(by_decay, reverse=True)
-
-
-def test_the_separator_is_a_minimum():
-    from sklearn.linear_model import LogisticRegression
-
-    x, _, given = smearing.noisy_gaussians(1000)
-    w = smearing.separator(x, given, decay=0.01)
-    design = np.column_stack([x, np.ones(len(x))])
-    other = LogisticRegression(C=1 / (0.01 * len(x)), fit_intercept=False, tol=1e-10).fit(design, given)
-    assert w == pytest.approx(other.coef_[0], rel=1e-4)
-
-
 def test_hidden_inputs_make_the_noise_that_is_told():
     task, seen, missing = hidden_causes.example(20_000)
     told, found, error = hidden_causes.observed_noise(task)

@@ -71,6 +71,11 @@ def history(config):
     more = {"confusion": confusion(config)} if config.annotators or config.data == "labelme" else {}
     if "features" in config.record:
         more["features"] = {group: features(config) for group in ("0-1-2", "3-4-5")}
+    if "separator" in config.record:
+        more["separator"] = {
+            "weight": [1.0, 3.0],
+            "bias": 2.0 - config.weight_decay - (config.param("alpha") or 0),
+        }
     return {
         **more,
         "epoch": epochs,
@@ -124,6 +129,7 @@ FROM_RESULTS = {
     "lukasik2020.figure6": "cifar10",
     "lukasik2020.figure7": "cifar10",
     "lukasik2020.figure4": "cifar10",
+    "lukasik2020.figure5": None,
     "lukasik2020.figure8": None,
     "tanno2019.figure2": None,
     "tanno2019.figure3": None,
@@ -267,3 +273,17 @@ def test_other_data_is_said_in_the_caption():
 def test_runs_without_regions_are_refused():
     with pytest.raises(DubitoError, match="kept no regions"):
         figures.picture("englesson2023.figure3", lines("englesson2023.figure3"), size="small")
+
+
+def test_separators_are_those_of_the_lines():
+    drawing = figures.picture("lukasik2020.figure5", lines("lukasik2020.figure5"), size="small")
+    smoothed, penalised = ([t.get_text() for t in ax.get_legend().get_texts()] for ax in drawing.figure.axes)
+    assert smoothed[:3] == [
+        "clean labels, crosses at -0.50",
+        "alpha 0, crosses at -0.50",
+        "alpha 0.1, crosses at -0.47",
+    ]
+    assert penalised[-1] == "decay 1, crosses at -0.25"
+    assert (len(smoothed), len(penalised)) == (6, 6)
+    line = next(one for one in drawing.figure.axes[1].lines if one.get_label() == penalised[-1])
+    assert list(line.get_ydata()) == pytest.approx([(3 - 1) / 3, -(3 + 1) / 3])

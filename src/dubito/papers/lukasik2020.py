@@ -247,7 +247,8 @@ FIGURES = {
     "figure3": _figure("figure3", "probabilities on mislabelled examples", 1, _figure3),
     "figure4": _figure("figure4", "features, smoothing", 1, partial(_projections, _FIGURE4)),
     "figure5": Item(
-        id="figure5", title="separator of two Gaussians", hours=0.01, make=runs(_figure5, {"paper": 1, "small": 1})
+        id="figure5", title="separator of two Gaussians", hours=0.01, make=runs(_figure5, {"paper": 1, "small": 1}),
+        rows=("method", "noise", "alpha", "weight_decay"),
     ),
     "figure6": _figure("figure6", "students of smoothed teachers", 10, _figure6, 5, rows=("teacher", "alpha")),
     "figure7": _figure("figure7", "probabilities on all training examples", 1, _figure3),

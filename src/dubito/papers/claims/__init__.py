@@ -137,7 +137,8 @@ class _FromResults(_Cells):
         return None if summary is None or summary.seeds < 3 else summary.spread
 
     def differs(self, cell: At, reference: At) -> bool | None:
-        return significant(self.summary(cell), self.summary(reference))
+        wanted = len({config.seed for config in self.configs(cell)})
+        return significant(self.summary(cell), self.summary(reference), wanted)
 
     def curve(self, cell: At, over: str) -> dict[float, Mapping[int, float]]:
         points: dict[float, list[Config]] = {}

@@ -1,9 +1,9 @@
 """What a claim is made of: comparisons of cells that hold, fail, or cannot be told.
 
 A comparison over seeds is turned into one number per seed, g, that the claim says is positive (a difference less a
-margin). With the mean of g and its standard error over the seeds that all cells share, the part ``holds`` above
-two standard errors, ``fails`` below minus two, and else, or with fewer than three seeds, one ``cannot tell``.
-Printed numbers have no error here: the sign decides.
+margin). Over the seeds that all cells share, the part ``holds`` where Student's 95 % interval of the mean of g lies
+above 0, ``fails`` where it lies below, and else, or with fewer than three seeds, one ``cannot tell``. Printed
+numbers have no error here: the sign decides.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.special import fdtri, stdtrit
 
 from ..statistics import FEWEST_SEEDS, Summary, paired
 
@@ -51,7 +52,7 @@ class Source(Protocol):
         """Its standard deviation over seeds."""
 
     def differs(self, cell: At, reference: At) -> bool | None:
-        """Whether it is marked as different from the reference (p < .05)."""
+        """Whether it is marked as different from the reference (p < .05); None where that cannot be told."""
 
     def curve(self, cell: At, over: str) -> Mapping[float, Mapping[int, float]]:
         """The cell along a parameter that is left open."""
@@ -71,9 +72,11 @@ def judge(g: Sequence[float], exact: bool, ties: bool = False) -> str:
     if len(g) < FEWEST_SEEDS or not all(map(math.isfinite, g)):
         return UNKNOWN
     mean, error = float(np.mean(g)), float(np.std(g, ddof=1)) / math.sqrt(len(g))
-    if abs(mean) <= 2 * error:
+    if mean == error == 0:  # equal in every seed
+        return HOLDS if ties else FAILS
+    if abs(mean) <= stdtrit(len(g) - 1, 0.975) * error:
         return UNKNOWN
-    return HOLDS if mean > 0 or (ties and mean == 0) else FAILS
+    return HOLDS if mean > 0 else FAILS
 
 
 def _by_seed(source: Source, cells: Sequence[At]) -> list[tuple[float, ...]] | None:
@@ -158,7 +161,7 @@ class Starred:
     marked: bool = True
 
     def decide(self, source: Source) -> str:
-        """A difference that is not significant fails the claim that it is."""
+        """With as many seeds as the paper's, a difference that is not significant fails the claim that it is."""
         found = source.differs(self.cell, self.reference)
         return UNKNOWN if found is None else HOLDS if found == self.marked else FAILS
 
@@ -205,15 +208,22 @@ class Optimum:
 
 @dataclass(frozen=True)
 class LessSpread:
-    """A cell's standard deviation over seeds is below another's; with few seeds this is a weak statement."""
+    """A cell's standard deviation over seeds is below another's."""
 
     low: At
     high: At
 
     def decide(self, source: Source) -> str:
-        """The values decide: no test of spreads is meaningful at three seeds."""
+        """The ratio of the variances against the limits of a two-sided F test at .05; printed ones as they are."""
         a, b = source.spread(self.low), source.spread(self.high)
-        return UNKNOWN if a is None or b is None else HOLDS if a < b else FAILS
+        if a is None or b is None:
+            return UNKNOWN
+        if source.exact:
+            return HOLDS if a < b else FAILS
+        free = [len(source.values(cell) or ()) - 1 for cell in (self.low, self.high)]
+        if a**2 * fdtri(free[1], free[0], 0.975) < b**2:
+            return HOLDS
+        return FAILS if b**2 * fdtri(free[0], free[1], 0.975) < a**2 else UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -244,7 +254,12 @@ def chain(*cells: At) -> tuple[Above, ...]:
     return tuple(Above(a, b) for a, b in pairwise(cells))
 
 
-def significant(one: Summary | None, other: Summary | None) -> bool | None:
-    """p < .05 in the paired test; None where it cannot be made."""
+def significant(one: Summary | None, other: Summary | None, seeds: int) -> bool | None:
+    """p < .05 in the paired test; None where it cannot be made, or p is larger with fewer than `seeds` shared."""
     test = paired(one, other)
-    return None if test is None or len(one.values if one else ()) < FEWEST_SEEDS else test.p < 0.05
+    if test is None or one is None or other is None:
+        return None
+    shared = len(one.values.keys() & other.values.keys())
+    if shared < FEWEST_SEEDS:
+        return None
+    return True if test.p < 0.05 else False if shared >= seeds else None

@@ -29,7 +29,8 @@ FIGURES: dict[str, str] = {
     "englesson2023.figure4": "courses",
     "englesson2023.figure5": "sweeps",
     **{f"englesson2023.figure{n}": "histograms" for n in (6, 7)},
-    **{f"lukasik2020.figure{n}": "smearing" for n in (1, 5)},
+    "lukasik2020.figure1": "smearing",
+    "lukasik2020.figure5": "separators",
     **{f"lukasik2020.figure{n}": "sweeps" for n in (2, 6)},
     **{f"lukasik2020.figure{n}": "histograms" for n in (3, 7)},
     **{f"lukasik2020.figure{n}": "projections" for n in (4, 8, 9)},
@@ -46,7 +47,6 @@ DRAWINGS = (
     "englesson2023.figure1",
     "englesson2023.figure2",
     "lukasik2020.figure1",
-    "lukasik2020.figure5",
     "tanno2019.figure1",
     "tanno2019.figure8",
 )
