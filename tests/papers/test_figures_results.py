@@ -285,5 +285,9 @@ def test_separators_are_those_of_the_lines():
     ]
     assert penalised[-1] == "decay 1, crosses at -0.25"
     assert (len(smoothed), len(penalised)) == (6, 6)
+    circles, triangles, crosses = drawing.figure.axes[0].lines[:3]
+    assert max(circles.get_xdata()) < 0 < min(triangles.get_xdata())
+    assert len(crosses.get_xdata()) > 0
+    assert max(crosses.get_xdata()) < 0  # negatives that are called positive
     line = next(one for one in drawing.figure.axes[1].lines if one.get_label() == penalised[-1])
     assert list(line.get_ydata()) == pytest.approx([(3 - 1) / 3, -(3 + 1) / 3])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from ...errors import DubitoError
 from ..results import Result
 from ._points import recorded, runs_of
@@ -22,7 +24,7 @@ def draw(name: str, results: Sequence[Result], size: str, data: str | None) -> D
         raise DubitoError(
             "these runs kept no separators under noise", where=name, remedy=f"dubito paper run {name}"
         )
-    figure, axes = sheet(1, 2, 9.0, 5.8, sharey=True)
+    figure, axes = sheet(1, 2, 9.0, 6.1, sharey=True)
     for ax, (_, key) in zip(axes.flat, PANELS):
         _cloud(ax, noisy[0])
         for run in runs:
@@ -69,7 +71,8 @@ def _cloud(ax: Any, run: Result) -> None:
     from ..prepare import parts
 
     train = parts(run.config).train
-    x, given, clean = (t.numpy() for t in (train.inputs, train.labels, train.clean))  # type: ignore[union-attr]
+    assert train.clean is not None
+    x, given, clean = train.batch(torch.arange(len(train))).numpy(), train.labels.numpy(), train.clean.numpy()
     for label, marker, colour in ((0, "o", "#bbbbbb"), (1, "^", "#888888")):
         kept = x[(given == label) & (clean == label)][:SHOWN]
         ax.plot(*kept.T, linestyle="none", marker=marker, markersize=2.5, color=colour, zorder=0)
