@@ -79,7 +79,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def __init__(
         self,
-        method: str | Method = "ln",
+        method: str | Method = "gce",
         *,
         backbone: str | Callable[..., nn.Module] = "auto",
         cv: Any = None,

@@ -124,7 +124,11 @@ def expected_log_softmax(
         points = 2 * NODES + 2
         log_p, error = _class_by_class(latent)
     elif chosen == _WITHIN[0]:
+        drawn, draws_ = error, points
         log_p, error, points = _within_factors(latent, tol, seed)
+        if drawn is not None and bool((drawn < error).any()):
+            log_p = torch.where((drawn < error).unsqueeze(-1), by_qmc(latent, draws_, seed, noise), log_p)
+            error = torch.minimum(drawn, error)
     else:
         settings = (latent, points, seed, noise)
         log_p = by_qmc(*settings) if chosen == "qmc" else by_mc(*settings)
@@ -194,10 +198,14 @@ def _class_by_class(latent: Latent) -> tuple[Tensor, Tensor]:
 
 
 def _within_factors(latent: Latent, tol: float, seed: int) -> tuple[Tensor, Tensor, int]:
-    """Each class by `factor_log_likelihood`, the largest error of a row, and the points over the factors."""
+    """Each class by `factor_log_likelihood`, the largest error of a row, and the points over the factors.
+
+    Classes are integrated one by one, so that what their sum lacks of 1 is an error that no rule can hide.
+    """
     rows, target = every_class(latent)
     log_p, error, points = factor_log_likelihood(rows, target, tol, seed)
-    return log_p, (error * log_p.detach().exp()).amax(-1), points
+    p = log_p.detach().exp()
+    return log_p, torch.maximum((error * p).amax(-1), (p.sum(-1) - 1).abs()), points
 
 
 def _enough(latent: Latent, tol: float, seed: int, noise: str) -> tuple[int, Tensor]:

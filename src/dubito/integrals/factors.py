@@ -20,15 +20,19 @@ import torch
 from torch import Tensor
 
 from .border import Latent
+from .climb import Climb
 from .noise import sobol_bank
 from .quadrature import solve
-from .sampling import REPLICATES
+from .sampling import REPLICATES, by_qmc, standard_error
 
 _ROWS = 4096  # rows of the inner integral at a time
 PRODUCT_RANK = 3  # up to so many factors a product rule beats sampling everything at equal cost
 _ORDERS = {1: (6, 12, 24, 48), 2: (4, 7, 12, 20), 3: (3, 5, 8, 13)}
 _WIDER = 1.3  # the proposal is a little wider than the curvature says: its tails must not be too short
 _SOBOL = (64, 256, 1024, 4096)
+_NARROW = 9.0  # curvature beyond which the sides of the mode are looked at
+_DRAWS = 8192  # over everything, for rows that a rule may miss
+_DOUBT = 0.25  # relative error of p
 
 
 class Rule(NamedTuple):
@@ -70,11 +74,16 @@ def hermite_rule(rank: int, order: int, like: Tensor) -> Rule:
 
 
 class Proposal(NamedTuple):
-    """Where to put the points of a rule: place (B, R), root (B, R, R) and the log of its determinant (B,)."""
+    """Where to put the points of a rule: place (B, R), root (B, R, R) and the log of its determinant (B,).
+
+    `hard` are the numbers of rows that look like a step or whose mode is lopsided or was hard to find: no rule of
+    few points is sure there.
+    """
 
     place: Tensor
     root: Tensor
     log_det: Tensor
+    hard: Tensor | None = None
 
 
 class _Mixed(torch.autograd.Function):
@@ -122,7 +131,8 @@ class _Mixed(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         d_mean, d_scale, d_temperature, d_factors = (
-            torch.where(d == 0, 0.0, grad.reshape(-1, *(1,) * (d.dim() - 1)) * d) for d in ctx.saved_tensors
+            torch.where((d == 0) | (g == 0), 0.0, g * d)
+            for d, g in ((d, grad.reshape(-1, *(1,) * (d.dim() - 1))) for d in ctx.saved_tensors)
         )
         return d_mean, d_scale, d_factors, d_temperature, None, None, None, None
 
@@ -157,32 +167,41 @@ def find_proposal(
 ) -> Proposal:
     """About the mode of log p(z) - |z|^2 / 2, by Barzilai-Borwein steps, and its curvature, by differences.
 
-    Any answer is right; a good one makes the points count.
+    Where factors are large beside the temperature these steps lose their way, and one side of the mode may fall far
+    more slowly than the curvature says: such rows go on by line searches, and their points are spread wider.
     """
 
-    def uphill(z: Tensor) -> Tensor:
-        answer, _ = solve(mean + (factors @ z.unsqueeze(-1)).squeeze(-1), scale, temperature, target, 1e-2)
-        return torch.einsum("bkr,bk->br", factors, answer.d_mean) - z
+    def of(rows: Tensor | slice) -> Climb:
+        return Climb(mean[rows], scale[rows], factors[rows], temperature[rows], target[rows])
 
-    rank = factors.shape[-1]
+    climb, rank = of(slice(None)), factors.shape[-1]
     z = torch.zeros(len(mean), rank, dtype=mean.dtype, device=mean.device)
-    slope = uphill(z)
+    slope = climb.slope(z)
     length = torch.full_like(z[:, :1], 0.5)
     for _ in range(steps):
         new = z + length * slope
-        turned = slope - (new_slope := uphill(new))
+        turned = slope - (new_slope := climb.slope(new))
         moved = new - z
         along = (moved * turned).sum(-1, keepdim=True).clamp(min=1e-12)
         # the prior alone has curvature 1, so no step needs to be longer
         length = ((moved * moved).sum(-1, keepdim=True) / along).clamp(0.02, 1.0)
         z, slope = new, new_slope
     z = torch.where(torch.isfinite(z), z, 0.0)
-    h = 0.05
-    unit = torch.eye(rank, dtype=z.dtype, device=z.device)
-    bend = torch.stack([(uphill(z - h * e) - uphill(z + h * e)) / (2 * h) for e in unit], -1)
+    # With a slope of 1 at most, the objective is within 1/2 of its height at the mode.
+    astray = (slope.square().sum(-1) > 1).nonzero().flatten()
+    if len(astray):
+        z[astray] = of(astray).searched()
+    bend = climb.bend(z)
     values, vectors = torch.linalg.eigh(((bend + bend.mT) / 2).nan_to_num(0.0, 0.0, 0.0))
     spread = (_WIDER / values.clamp(min=1.0).sqrt()).clamp(max=1.0)
-    return Proposal(z, vectors * spread.unsqueeze(-2), spread.log().sum(-1))
+    narrow = (values.amax(-1) > _NARROW).nonzero().flatten()
+    hard = climb.stepped()
+    hard[astray] = True
+    if len(narrow):
+        wider = of(narrow).widened(z[narrow], vectors[narrow], spread[narrow])
+        hard[narrow] |= (wider > spread[narrow]).any(-1)
+        spread[narrow] = wider
+    return Proposal(z, vectors * spread.unsqueeze(-2), spread.log().sum(-1), hard.nonzero().flatten())
 
 
 def factor_log_likelihood(
@@ -212,7 +231,39 @@ def factor_log_likelihood(
         if error.numel() == 0 or float(error.max()) <= tol:
             break
         before = log_p.detach()
+    if fixed is None and proposal.hard is not None and len(proposal.hard):
+        log_p, error = _checked(flat, log_p, error, proposal.hard, seed)
     return log_p.reshape(shape), error.reshape(shape), len(rule.points)
+
+
+def _checked(
+    flat: tuple[Tensor, ...], log_p: Tensor, error: Tensor, hard: Tensor, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Hard rows held against quasi-random points over everything, where these see enough of p.
+
+    Beside a step the orders of a product rule can agree and be wrong by a tenth. The rule stays where it agrees
+    with the points, and where they do not see p; then it is in doubt.
+    """
+    mean, scale, factors, temperature, target = (x[hard] for x in flat)
+    latent = Latent(mean, scale, factors, temperature)
+    own = target.unsqueeze(-1)
+    spread = standard_error("qmc", latent, _DRAWS, seed, "normal").gather(-1, own).squeeze(-1)
+    with torch.no_grad():
+        p = by_qmc(latent, _DRAWS, seed, "normal").gather(-1, own).squeeze(-1).exp()
+    off, apart = spread / p, (log_p.detach()[hard] - p.log()).abs()
+    seen = (p > 0) & (off < _DOUBT)
+    worse = seen & ~((apart <= 4 * off) & (error[hard] <= off))
+    doubt = torch.where(
+        worse, off, torch.where(seen, torch.maximum(error[hard], apart), error[hard].clamp(min=_DOUBT))
+    )
+    error = error.index_put((hard,), doubt.to(error.dtype))
+    some = worse.nonzero().flatten()
+    if len(some):
+        drawn = by_qmc(
+            Latent(mean[some], scale[some], factors[some], temperature[some]), _DRAWS, seed, "normal"
+        )
+        log_p = log_p.index_put((hard[some],), drawn.gather(-1, own[some]).squeeze(-1).to(log_p.dtype))
+    return log_p, error
 
 
 def _rule_error(rule: Rule, terms: Tensor, log_p: Tensor, before: Tensor | None) -> Tensor:

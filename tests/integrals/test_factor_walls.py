@@ -1,0 +1,89 @@
+"""Low-rank latents whose likelihood is a step in the factors: nothing may be wrong in silence."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dubito.integrals import climb, expected_log_softmax, expected_softmax_nll
+from dubito.integrals.border import as_latent, every_class
+from dubito.integrals.factors import factor_log_likelihood, find_proposal
+from dubito.integrals.likelihood import Answer
+from dubito.integrals.sampling import by_qmc
+
+F64 = torch.float64
+
+
+def make(rows, size, seed=0, classes=10, rank=1):
+    g = torch.Generator().manual_seed(seed)
+    mean = 2 * torch.randn(rows, classes, generator=g, dtype=F64)
+    scale = torch.nn.functional.softplus(torch.randn(rows, classes, generator=g, dtype=F64) - 1) + 1e-3
+    return mean, scale, size * torch.randn(rows, classes, rank, generator=g, dtype=F64)
+
+
+@pytest.mark.parametrize(("tau", "size"), [(0.05, 1.0), (0.05, 3.0), (0.1, 3.0), (0.5, 3.0), (1.0, 1.0)])
+def test_probabilities_beside_many_draws(tau, size):
+    mean, scale, factors = make(4, size)
+    many = by_qmc(as_latent(mean, scale, factors, tau), 1 << 15, 7, "normal").exp()
+    reports = []
+    p = expected_log_softmax(mean, scale, factors=factors, temperature=tau, report=reports.append).exp()
+    off = (p - many).abs().amax(-1)
+    assert float(off.max()) < 3e-3
+    assert bool((off <= 6 * reports[0].error + 5e-4).all())
+    assert float((p.sum(-1) - 1).abs().max()) < 3e-3
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_likelihoods_beside_many_draws(rank):
+    """Classes with a chance of .05 or more, by every rank that a product rule covers."""
+    mean, scale, factors = make(3, 4.0, seed=1, rank=rank)
+    many = by_qmc(as_latent(mean, scale, factors, 0.05), 1 << 15, 7, "normal")
+    row, target = (many > -3.0).nonzero().T
+    given = {"factors": factors[row], "temperature": 0.05, "reduction": "none"}
+    nll = expected_softmax_nll(mean[row], scale[row], target, **given)
+    assert len(row) > 3
+    assert float((nll + many[row, target]).abs().max()) < 0.1
+
+
+def test_gradients_of_rows_that_were_drawn():
+    """Finite, and that of a shift of all classes is 0, as that of a softmax is."""
+    mean, scale, factors = make(3, 4.0, seed=2)
+    mean.requires_grad_()
+    target = expected_log_softmax(mean.detach(), scale, factors=factors, temperature=0.05).argmax(-1)
+    expected_softmax_nll(mean, scale, target, factors=factors, temperature=0.05).backward()
+    assert torch.isfinite(mean.grad).all()
+    assert float(mean.grad.sum(-1).abs().max()) < 1e-6
+    assert float(mean.grad.abs().max()) > 0
+
+
+def test_a_chance_that_draws_do_not_see_is_in_doubt():
+    mean, scale, factors = make(1, 4.0, seed=3)
+    rows, target = every_class(as_latent(mean, scale, factors, 0.05))
+    log_p, error, _ = factor_log_likelihood(rows, target, 1e-4, 0)
+    unseen = log_p < -12
+    assert bool(unseen.any())
+    assert bool((error[unseen] >= 0.25).any())
+
+
+def test_benign_rows_are_left_to_the_rule():
+    mean, scale, factors = make(4, 0.5)
+    proposal = find_proposal(mean, scale + 0.5, factors, torch.ones(4, 1, dtype=F64), torch.arange(4))
+    assert len(proposal.hard) == 0
+
+
+def test_modes_and_widths_beside_a_wall(monkeypatch):
+    """log p = min(0, 400 (z - 2)): the mode is at the foot of the wall, and falls as the prior does beyond it."""
+
+    def wall(mean, scale, tau, target, tol):
+        z = mean[:, 0]
+        log_p, slope = (400 * (z - 2)).clamp(max=0.0), 400 * (z < 2).to(F64)
+        d_mean = torch.stack([slope, 0 * slope], -1)
+        return Answer(log_p, 0 * z, z == z, d_mean, 0 * mean, 0 * tau), None
+
+    monkeypatch.setattr(climb, "solve", wall)
+    zero = torch.zeros(1, 2, dtype=F64)
+    load = torch.tensor([[[1.0], [0.0]]], dtype=F64)
+    found = find_proposal(zero, zero + 1, load, zero[:, :1], torch.tensor([0]))
+    assert float(found.place) == pytest.approx(2.0, abs=1e-3)
+    assert 0.2 < float(found.root.abs()) <= 1.0
+    assert found.hard.tolist() == [0]
