@@ -81,7 +81,7 @@ def places(results: Iterable[Result]) -> list[Place]:
     """Group and rank; places with a single method say nothing and are left out, and an oracle is no choice.
 
     Points in the plane are drawn to be looked at, and nobody chooses a method by them. Tables that take one method
-    apart do not compare methods, nor does a figure whose rows are places: it has seeds of some methods only.
+    apart do not compare methods, nor does a figure whose rows are places or settings: it has seeds of some only.
     """
     groups: dict[Config, dict[tuple[str, str], list[Result]]] = {}
     for result in filter(_compares, results):
@@ -100,7 +100,8 @@ def _compares(result: Result) -> bool:
     config = result.config
     own = items(config.paper).get(config.item)
     names = own.rows + own.columns if own else ("method",)
-    of_methods = "method" in names and not (own and "skill" in own.rows)
+    of_settings = {"skill", "trace", "rounds"} & set(own.rows) if own else set()
+    of_methods = "method" in names and not of_settings
     return config.method != "oracle" and config.data not in SETS and of_methods
 
 

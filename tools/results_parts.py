@@ -7,7 +7,7 @@ from typing import Any
 
 from dubito.papers.claims import FAILS, Claim, Finding, _FromResults
 from dubito.papers.claims._doubts import DOUBTS
-from dubito.papers.claims._parts import Above, At, Starred, Wider, Within
+from dubito.papers.claims._parts import Above, At, Beyond, Starred, Wider, Within
 from dubito.papers.results import Result
 
 
@@ -38,6 +38,8 @@ def _words(part: Any, source: _FromResults) -> str:
     if isinstance(part, Within):
         cells = f"{_cell(part.one, source)} and {_cell(part.other, source)}"
         return f"{cells} are more than {part.tolerance:g} apart"
+    if isinstance(part, Beyond):
+        return f"{_cell(part.cell, source)} is not {'above' if part.above else 'below'} {part.bound:g}"
     if isinstance(part, Wider):
         return f"the gap of {_cell(part.a, source)} over {_cell(part.b, source)} is not the wider one"
     if isinstance(part, Starred):

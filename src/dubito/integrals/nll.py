@@ -101,10 +101,10 @@ def expected_softmax_nll(
     with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. This integral is
     taken by quadrature that follows its mode: no samples, no noise in the gradient, right where p is 1e-30, and
     at any temperature down to 0, the multinomial probit. Two classes, with factors or without, are one Gaussian and
-    exact. With up to three factors a Gauss-Hermite rule over z goes around it, held against quasi-random points where
-    the factors are large beside scale and temperature and p is a step in them; with more, "auto" takes quasi-random
-    points over everything, which were better at equal cost, and method="quadrature" points over the factors around
-    the integral.
+    exact. With up to three factors a Gauss-Hermite rule over z goes around it, held against quasi-random points
+    where the factors are large beside scale and temperature, so that p is a step in them; with more, "auto" takes
+    quasi-random points over everything, which were better at equal cost, and method="quadrature" points over the
+    factors around the integral.
 
     Shapes: mean and scale (..., K), factors (..., K, R), target (...), temperature a number or (..., 1).
 
