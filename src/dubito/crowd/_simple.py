@@ -82,6 +82,7 @@ def _one_number(
     else:
         prior = probabilities.sum(0, dtype=torch.float64) / max(crowd.num_items, 1)
     prior = prior if crowd.num_items else n.new_full((K,), 1.0 / K)
+    given = (crowd.item, crowd.annotator, crowd.label)
     return Aggregate(
         items=crowd.item_ids,
         annotators=crowd.annotator_ids,
@@ -96,7 +97,7 @@ def _one_number(
         method=name,
         why="asked for",
         converged=converged,
-        state=State(layout, fitted, none, none, prior * crowd.num_items, len(crowd), 0.0, company, 1.0),
+        state=State(layout, fitted, none, none, prior * crowd.num_items, given, 0.0, company, 1.0),
     )
 
 

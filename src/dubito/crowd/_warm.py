@@ -54,7 +54,7 @@ def move(layout: Layout, annotator: Tensor, label: Tensor, values: Tensor) -> Te
 
 @dataclass(frozen=True)
 class Part:
-    """The items that got new labels, as a crowd of their own."""
+    """The items whose labels changed, as a crowd of their own."""
 
     crowd: CrowdLabels
     num_items: int  # of the whole crowd
@@ -89,11 +89,9 @@ class Part:
 
 
 def changed_part(previous: Aggregate, crowd: CrowdLabels) -> Part | None:
-    """Labels of the items touched by what was appended; None when nothing was."""
-    old = previous.state.num_labels
+    """Labels of the items whose labels are not what they were; None when there is no such item."""
     if (
-        len(crowd) < old
-        or previous.classes.tolist() != crowd.classes.tolist()
+        previous.classes.tolist() != crowd.classes.tolist()
         or not np.array_equal(previous.items, crowd.item_ids[: len(previous.items)])
         or not np.array_equal(previous.annotators, crowd.annotator_ids[: len(previous.annotators)])
     ):
@@ -101,23 +99,21 @@ def changed_part(previous: Aggregate, crowd: CrowdLabels) -> Part | None:
             "not the earlier crowd with labels appended",
             remedy="use CrowdLabels.append, or aggregate(crowd, start=previous)",
         )
-    if len(crowd) == old:
+    touched = _touched(previous, crowd)
+    if not bool(touched.any()) and crowd.num_annotators == len(previous.annotators):
         return None
-    K, device = crowd.num_classes, crowd.item.device
-    touched = torch.zeros(crowd.num_items, dtype=torch.bool, device=device)
-    touched[crowd.item[old:].long()] = True
-    rows = touched[crowd.item.long()].nonzero().flatten()
+    K = crowd.num_classes
     codes = touched.nonzero().flatten()
-    part = crowd.select(rows)
-    key = part.annotator.long() * K + part.label
+    part = crowd.select(touched[crowd.item.long()].nonzero().flatten())
     place = touched.int().cumsum(0, dtype=torch.int32) - 1
     part.item = place[part.item.long()]
     part.item_ids = crowd.item_ids[codes.cpu().numpy()]
-    present = torch.zeros(crowd.num_annotators * K, dtype=torch.bool, device=device)
+    present = torch.zeros(crowd.num_annotators * K, dtype=torch.bool, device=crowd.item.device)
     before = previous.state.layout
     present[before.key_annotator * K + before.key_label] = True
-    was = rows < old
     q = previous.probabilities
+    were = touched[previous.state.given[0].long()]
+    item, annotator, label = (column[were] for column in previous.state.given)
     known = codes[codes < len(q)]
     return Part(
         crowd=part,
@@ -125,18 +121,36 @@ def changed_part(previous: Aggregate, crowd: CrowdLabels) -> Part | None:
         touched=codes,
         present=present,
         previous=previous,
-        gone_keys=key[was],
-        gone=q[crowd.item[rows[was]].long()],
+        gone_keys=annotator.long() * K + label,
+        gone=q[item.long()],
         items=(previous.state.items - q[known].double().sum(0)).clamp(min=0.0),
     )
 
 
-def spread_out(
-    previous: Aggregate, crowd: CrowdLabels, part: Part, posterior: Tensor, prior: Tensor
-) -> Tensor:
-    """Posteriors of all items: the old ones, the new ones, the class prior for items without labels."""
+def _touched(previous: Aggregate, crowd: CrowdLabels) -> Tensor:
+    """Which items are new or have other labels than before, ``(items,)``."""
+    touched = torch.zeros(crowd.num_items, dtype=torch.bool, device=crowd.item.device)
+    touched[len(previous.items) :] = True
+    before, now = previous.state.given, (crowd.item, crowd.annotator, crowd.label)
+    old = len(before[0])
+    if all(torch.equal(a, b[:old]) for a, b in zip(before, now)):  # appended and nothing else
+        touched[crowd.item[old:].long()] = True
+        return touched
+    # Rows may have gone or moved: an item is what it was if each of its (annotator, label) is as frequent.
+    per_item = crowd.num_annotators * crowd.num_classes
+    keys = [n.long() * per_item + r.long() * crowd.num_classes + y for n, r, y in (before, now)]
+    found, number = torch.unique(torch.cat(keys), return_inverse=True)
+    change = torch.bincount(number[old:], minlength=len(found)) - torch.bincount(
+        number[:old], minlength=len(found)
+    )
+    touched[torch.div(found[change != 0], per_item, rounding_mode="floor")] = True
+    return touched
+
+
+def spread_out(previous: Aggregate, part: Part, posterior: Tensor) -> Tensor:
+    """Posteriors of all items: the old ones and, where labels changed, the new ones."""
     old = previous.probabilities
-    out = prior.to(old.dtype).repeat(crowd.num_items, 1)
+    out = old.new_empty(part.num_items, old.shape[1])
     out[: len(old)] = old
     out[part.touched] = posterior.to(old.dtype)
     return out

@@ -113,16 +113,16 @@ def aggregate(
 def update(
     previous: Aggregate, crowd: CrowdLabels, *, iterations: int = 20, tolerance: float = 3e-6
 ) -> Aggregate:
-    """Take in labels that were appended to the crowd, at a cost that follows the new labels.
+    """Take in labels that were appended to the crowd, or replaced, at a cost that follows the new labels.
 
-    Items that got new labels are worked out again with all their labels, against the counts of the others,
+    Items whose labels changed are worked out again with all their labels, against the counts of the others,
     which keep their posteriors; known classes stay known; matrices, skills and class prior follow. `trace` and
     `log_likelihood` are those of the touched items. For the exact answer on all items use
     ``aggregate(crowd, start=previous)``.
 
     Arguments:
         previous: aggregate of the crowd as it was (a matrix model).
-        crowd: the same crowd after `CrowdLabels.append`.
+        crowd: the same crowd after `CrowdLabels.append`; labels may be replaced (``duplicates="last"``) or missing.
 
     Example:
         >>> crowd = CrowdLabels.from_dense([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])
@@ -161,7 +161,7 @@ def update(
         counts=result.sums.counts + base.counts,
         squares=result.sums.squares + part.rest_squares(layout),
         prior=result.sums.prior + base.prior,
-        posterior=spread_out(previous, crowd, part, result.sums.posterior, result.prior),
+        posterior=spread_out(previous, part, result.sums.posterior),
     )
     result = replace(result, sums=whole)
     return _package(
@@ -199,7 +199,7 @@ def _package(
         counts=result.sums.counts,
         squares=result.sums.squares,
         items=result.sums.prior,
-        num_labels=len(crowd),
+        given=(crowd.item, crowd.annotator, crowd.label),
         strength=strength,
         company=company,
         told=told,

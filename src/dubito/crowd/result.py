@@ -27,7 +27,9 @@ class State:
     counts: Tensor
     squares: Tensor
     items: Tensor  # expected number of items per class
-    num_labels: int
+    given: tuple[
+        Tensor, Tensor, Tensor
+    ]  # codes of item, annotator and label of each label, shared with the crowd
     strength: float
     company: Tensor  # (annotators,) share of their labels that is beside another or on an item of known class
     told: float  # the same share of all labels
