@@ -6,6 +6,7 @@ import csv
 import io
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -175,3 +176,24 @@ def test_few_items_with_two_labels_are_told(several, said):
     page = summarise(crowd, aggregate(crowd))
     assert any(said in note for note in page.notes)
     assert ("how many labels are wrong cannot be told" in text_of(page)) == (several == 0)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_spellings_of_one_person_are_one(tmp_path, kind):
+    """White space around a name and composed letters make no second person and no second item."""
+    frame = pd.DataFrame(
+        {
+            "task": ["1", "1 ", " \u00e9", "e\u0301"],
+            "worker": ["bob", "Zoe\u0308", "bob ", "Zo\u00eb\u00a0"],
+            "label": ["x", "y", "y", "x"],
+        }
+    )
+    path = tmp_path / f"labels.{kind}"
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    crowd = run(path).crowd
+    assert crowd.annotator_ids.tolist() == ["Zo\u00eb", "bob"]
+    assert crowd.item_ids.tolist() == ["1", "\u00e9"]
+    frame["worker"] = ["bob", "bob ", "bob", "ann"]
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    with pytest.raises(DubitoError, match="more than once"):
+        run(path)

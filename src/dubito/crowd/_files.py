@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,21 @@ def read(path: Path, names: list[str], delimiter: str | None) -> dict[str, Any]:
     if path.suffix.lower() in (".parquet", ".pq"):
         return _read_parquet(path, names)
     return read_csv(path, names, delimiter)
+
+
+def tidy(ids: Any) -> Any:
+    """Ids of a file: white space around text is dropped and Unicode composed; numbers stay.
+
+    Example:
+        >>> tidy(["bob ", "bob", 7])
+        ['bob', 'bob', 7]
+    """
+    return [_tidy(v) if type(v) is str else v for v in ids] if isinstance(ids, list) else ids
+
+
+def _tidy(text: str) -> str:
+    text = text.strip()
+    return text if text.isascii() else unicodedata.normalize("NFC", text).strip("\ufeff").strip()
 
 
 def check_kind(path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._files import replacing
 from ..errors import DubitoError
-from ._files import need, read
+from ._files import need, read, tidy
 
 if TYPE_CHECKING:
     from .labels import CrowdLabels
@@ -113,7 +113,8 @@ def from_long(
     """Labels from a table with one row per label: a data frame, or a CSV or Parquet file.
 
     Text in a CSV file stays the text that was written: ``01``, ``1`` and ``1.0`` are three classes, ``NA``
-    and ``None`` are names. An empty cell is refused with its line.
+    and ``None`` are names. Only ids of items and annotators in a file lose the white space around them and have
+    their Unicode composed: "bob " is bob. An empty cell is refused with its line.
 
     Arguments:
         source: pandas data frame, dict of columns, or a path ending in .csv, .tsv, .txt, .parquet or .pq.
@@ -133,6 +134,7 @@ def from_long(
             raise DubitoError(
                 "a table without rows", where=str(source), expected="a line for each label below the names"
             )
+        columns[item], columns[annotator] = tidy(columns[item]), tidy(columns[annotator])
     else:
         known = list(source.columns) if hasattr(source, "columns") else list(source)
         need(names, known, "the table")
@@ -195,7 +197,7 @@ def to_csv(
     annotator: str = "worker",
     label: str = "label",
 ) -> None:
-    """Write the long table as CSV, byte for byte what `from_long` reads back.
+    """Write the long table as CSV, which `from_long` reads back (ids without white space around them).
 
     Text is written as it is. For a file to be opened in a spreadsheet see `dubito.crowd.run`, which guards
     cells that look like formulas.
