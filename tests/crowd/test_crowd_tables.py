@@ -134,3 +134,13 @@ def test_parquet_there_and_back(tmp_path):
     again = CrowdLabels.from_long(tmp_path / "labels.parquet", item="image", time="time")
     assert again.item_ids.tolist() == [7, 9]
     assert again.to_long().equals(crowd.to_long())
+
+
+def test_blank_cells_are_refused_with_their_place(tmp_path):
+    (tmp_path / "a.csv").write_text("task,worker,label\n1,a,x\n2,b, \n")
+    with pytest.raises(DubitoError, match=r"empty cell in column 'label' at .*a.csv, line 3"):
+        CrowdLabels.from_long(tmp_path / "a.csv")
+    frame = pd.DataFrame({"task": [3, 1], "worker": ["a", " "], "label": ["NA", "01"]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DubitoError, match=r"empty text in column 'worker' at .*a.parquet, row 1"):
+        CrowdLabels.from_long(tmp_path / "a.parquet")

@@ -37,9 +37,9 @@ def test_large_and_negative_integer_ids():
 
 
 def test_text_stays_what_was_written():
-    labels = ["01", "1", "1.0", "NA", "None", "nan", "да", "猫", ""]
-    crowd = CrowdLabels(range(9), range(9), labels)
-    assert crowd.num_classes == 9
+    labels = ["01", "1", "1.0", "NA", "None", "nan", "да", "猫"]
+    crowd = CrowdLabels(range(8), range(8), labels)
+    assert crowd.num_classes == 8
     assert crowd.classes[crowd.label.numpy()].tolist() == labels
 
 
@@ -157,3 +157,23 @@ def test_nothing_is_items_times_annotators():
     crowd = CrowdLabels(item, who, (item % 3 == 0).astype(int))
     result = aggregate(crowd, "dawid-skene", iterations=1)
     assert result.codes.tolist()[:4] == [1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("empty", ["", " ", "\t\u00a0", np.str_(" ")])
+def test_empty_text_is_no_id_and_no_class(empty):
+    for place, name in enumerate(("items", "annotators", "labels")):
+        columns = [["a", "b"], ["a", "b"], ["a", "b"]]
+        columns[place] = ["a", empty]
+        with pytest.raises(DubitoError, match=f"empty text among the {name} at row 1"):
+            CrowdLabels(*columns)
+        crowd = CrowdLabels(["a"], ["a"], ["a"])
+        with pytest.raises(DubitoError, match=f"empty text among the {name} at row 1"):
+            crowd.append(*columns, duplicates="last", new_classes=True)
+    for name in ("classes", "item_ids", "annotator_ids"):
+        with pytest.raises(DubitoError, match=f"empty text among the {name} at row 1"):
+            CrowdLabels(["a"], ["a"], ["a"], **{name: ["a", empty]})
+    with pytest.raises(DubitoError, match="an empty label at row 1, column 0"):
+        CrowdLabels.from_dense([["a", "b"], [empty, "b"]])
+    assert len(CrowdLabels.from_dense([["a", "b"], [empty, "b"]], missing=empty)) == 3
+    with pytest.raises(DubitoError):
+        CrowdLabels([0], [0], ["\ufeff"]).spelled()

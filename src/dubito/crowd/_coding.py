@@ -18,8 +18,8 @@ Ids = npt.NDArray[Any]
 def as_column(values: Any, name: str) -> Ids:
     """Any one-dimensional column as an int64 array, or as an object array of str / int / bool.
 
-    Whole floats become integers (a table with gaps turns 1 into 1.0); missing values, other floats and other
-    types are refused with their row.
+    Whole floats become integers (a table with gaps turns 1 into 1.0); missing values, empty text, other
+    floats and other types are refused with their row.
     """
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
@@ -63,7 +63,7 @@ def _objects(values: list[Any], name: str) -> Ids:
         except OverflowError:
             pass
     out = np.empty(len(values), dtype=object)
-    out[:] = [v if type(v) is str else _plain(v, name, row) for row, v in enumerate(values)]
+    out[:] = [v if type(v) is str and v.strip() else _plain(v, name, row) for row, v in enumerate(values)]
     return out
 
 
@@ -73,6 +73,13 @@ def _plain(value: Any, name: str, row: int) -> Any:
     if isinstance(value, (int, np.integer)):
         return int(value)
     if isinstance(value, str):
+        if not value.strip():
+            raise DubitoError(
+                f"empty text among the {name}",
+                where=f"row {row}",
+                got=repr(value),
+                remedy="drop the row or fill it",
+            )
         return str(value)
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return int(value)

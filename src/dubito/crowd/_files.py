@@ -67,7 +67,13 @@ def _read_parquet(path: Path, names: list[str]) -> dict[str, Any]:
         if column.null_count:
             row = column.is_null().to_numpy().argmax()
             raise DubitoError(f"no value in column {name!r}", where=f"{path}, row {row}")
-        out[name] = column.to_numpy() if column.type in _numeric() else column.to_pylist()
+        if column.type in _numeric():
+            out[name] = column.to_numpy()
+            continue
+        out[name] = values = column.to_pylist()
+        row = next((i for i, v in enumerate(values) if isinstance(v, str) and not v.strip()), None)
+        if row is not None:
+            raise DubitoError(f"empty text in column {name!r}", where=f"{path}, row {row}")
     return out
 
 
@@ -112,7 +118,7 @@ def read_csv(path: Path, names: list[str], delimiter: str | None) -> dict[str, A
                 "a row of another length", where=f"{path}, line {line}", expected=len(top), got=len(cells)
             )
         for name, column, place in zip(names, columns, places):
-            if cells[place] == "":
+            if not cells[place].strip():
                 raise DubitoError(
                     f"empty cell in column {name!r}", where=f"{path}, line {line}", remedy="fill or drop it"
                 )

@@ -56,6 +56,7 @@ def from_dense(
                 where=f"row {row[bad[0]]}, column {column[bad[0]]}",
                 got=labels[bad[0]],
             )
+    _no_empty(labels, row, column)
     rows = np.arange(cells.shape[0]) if item_ids is None else _exact(item_ids, cells.shape[0], "item_ids")
     names = (
         np.arange(cells.shape[1])
@@ -86,6 +87,19 @@ def _gaps(cells: Any, missing: Any) -> Any:
         ],
         dtype=bool,
     ).reshape(cells.shape)
+
+
+def _no_empty(labels: Any, row: Any, column: Any) -> None:
+    if labels.dtype.kind not in "OU":
+        return
+    bad = next((i for i, v in enumerate(labels) if isinstance(v, str) and not v.strip()), None)
+    if bad is not None:
+        raise DubitoError(
+            "an empty label",
+            where=f"row {row[bad]}, column {column[bad]}",
+            got=repr(str(labels[bad])),
+            remedy=f"fill it, or pass missing={str(labels[bad])!r} if it means that there is none",
+        )
 
 
 def _exact(values: Any, length: int, name: str) -> Any:

@@ -21,7 +21,7 @@ class CrowdLabels:
     Nothing here is ever of size items x annotators (`to_dense` is, when asked for).
 
     Arguments:
-        items, annotators: ids, integers or text, one per label.
+        items, annotators: ids, integers or text that is not empty, one per label.
         labels: classes, integers or text, one per label. A negative integer is refused unless it is listed in
             `classes`, for it usually means "missing".
         classes: the classes in the order wanted (a number means 0 to that number); without it, the sorted
@@ -184,7 +184,7 @@ class CrowdLabels:
         """
         from ..data.labels import label_text
 
-        names = [label_text(c) or c if type(c) is str else c for c in self.classes.tolist()]
+        names = [label_text(c) if type(c) is str else c for c in self.classes.tolist()]
         codes, classes = _coding.encode(_coding.as_column(names, "classes"))
         moved = self._with(lambda x: x)
         moved.label, moved.classes = torch.from_numpy(codes)[self.label.long()], classes
