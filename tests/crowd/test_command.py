@@ -197,3 +197,17 @@ def test_spellings_of_one_person_are_one(tmp_path, kind):
     frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
     with pytest.raises(DubitoError, match="more than once"):
         run(path)
+
+
+def test_repeated_labels_are_named_by_line(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("task,worker,label\n1,ann,x\n\n1,bob,x\n2,ann,y\n1,bob,y\n")
+    said = CliRunner().invoke(app, ["crowd", str(path)])
+    error = said.exception
+    assert isinstance(error, DubitoError)
+    assert error.where == f"{path}, item '1', annotator 'bob', lines 4 and 6"
+    assert "--duplicates" in str(error)
+    assert CliRunner().invoke(app, ["crowd", str(path), "--duplicates", "last", "--no-files"]).exit_code == 0
+    pd.read_csv(path).to_parquet(tmp_path / "labels.parquet")
+    with pytest.raises(DubitoError, match=r"labels.parquet, item 1, annotator 'bob', rows 1 and 3"):
+        run(tmp_path / "labels.parquet")

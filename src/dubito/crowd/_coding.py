@@ -91,6 +91,30 @@ def _plain(value: Any, name: str, row: int) -> Any:
     )
 
 
+class RepeatedError(DubitoError):
+    """An annotator labelled an item more than once; `rows` are the labels of the first such pair."""
+
+    def __init__(self, key: Ids, ordered: Ids, items: Ids, annotators: Ids) -> None:
+        repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        item, annotator = divmod(int(repeated[0]), len(annotators))
+        self.rows: list[int] = np.flatnonzero(key == repeated[0])[:5].tolist()
+        self.pair = f"item {items.tolist()[item]!r}, annotator {annotators.tolist()[annotator]!r}"
+        self.more = f" and {len(repeated) - 1} more pairs" if len(repeated) > 1 else ""
+        super().__init__(
+            "an annotator labelled an item more than once",
+            where=f"{self.pair}, rows {self.rows}{self.more}",
+            remedy="pass duplicates='first', 'last' or 'keep'",
+        )
+
+    def at(self, path: object, rows: str) -> DubitoError:
+        """The same about a file, with its own words for the rows."""
+        # The command line has the same option: one remedy for both.
+        remedy = (
+            "drop all but one, or pass --duplicates first, last or keep (in Python the argument duplicates)"
+        )
+        return DubitoError(self.what, where=f"{path}, {self.pair}, {rows}{self.more}", remedy=remedy)
+
+
 def encode(column: Ids) -> tuple[Codes, Ids]:
     """(codes, ids) with ``ids[codes] == column``; ids sorted, so that the order of rows does not matter."""
     if column.dtype != object:

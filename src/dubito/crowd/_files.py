@@ -126,6 +126,20 @@ def read_csv(path: Path, names: list[str], delimiter: str | None) -> dict[str, A
     return dict(zip(names, columns))
 
 
+def place_of(rows: Sequence[int], path: Path, delimiter: str | None) -> str:
+    """Where these rows of labels are in the file: lines of text, rows of Parquet."""
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return f"rows {_listed(rows)}"
+    filled = (line for line, cells in _lines(path, delimiter) if cells)
+    next(filled, None)
+    wanted = set(rows)
+    return f"lines {_listed([line for row, line in enumerate(filled) if row in wanted])}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " and ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])])
+
+
 def _lines(path: Path, delimiter: str | None) -> Iterator[tuple[int, list[str]]]:
     usual = "\t" if path.suffix.lower() == ".tsv" else ","
     separator = usual if delimiter is None else check_delimiter(delimiter, path)

@@ -11,7 +11,8 @@ import numpy as np
 
 from .._files import replacing
 from ..errors import DubitoError
-from ._files import need, read, tidy
+from ._coding import RepeatedError
+from ._files import need, place_of, read, tidy
 
 if TYPE_CHECKING:
     from .labels import CrowdLabels
@@ -153,14 +154,19 @@ def from_long(
         known = list(source.columns) if hasattr(source, "columns") else list(source)
         need(names, known, "the table")
         columns = {n: source[n] for n in names}
-    return cls(
-        columns[item],
-        columns[annotator],
-        columns[label],
-        confidence=None if confidence is None else columns[confidence],
-        time=None if time is None else columns[time],
-        **options,
-    )
+    try:
+        return cls(
+            columns[item],
+            columns[annotator],
+            columns[label],
+            confidence=None if confidence is None else columns[confidence],
+            time=None if time is None else columns[time],
+            **options,
+        )
+    except RepeatedError as error:
+        if not isinstance(source, (str, os.PathLike)):
+            raise
+        raise error.at(source, place_of(error.rows, Path(source), delimiter)) from None
 
 
 def to_dense(self: CrowdLabels, missing: int = -1) -> Any:

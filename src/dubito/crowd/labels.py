@@ -100,25 +100,12 @@ class CrowdLabels:
         if duplicates == "keep" or not bool((ordered[1:] == ordered[:-1]).any()):
             return None
         if duplicates == "refuse":
-            raise self._repeated(key, ordered)
+            raise _coding.RepeatedError(key, ordered, self.item_ids, self.annotator_ids)
         if duplicates == "last":
             kept = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
         else:
             kept = np.unique(key, return_index=True)[1]
         return np.sort(kept)
-
-    def _repeated(self, key: Any, ordered: Any) -> DubitoError:
-        repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-        first = int(repeated[0])
-        item, annotator = divmod(first, len(self.annotator_ids))
-        rows = np.flatnonzero(key == first)[:5].tolist()
-        return DubitoError(
-            "an annotator labelled an item more than once",
-            where=f"item {self.item_ids.tolist()[item]!r}, "
-            f"annotator {self.annotator_ids.tolist()[annotator]!r}, rows {rows}"
-            + (f" and {len(repeated) - 1} more pairs" if len(repeated) > 1 else ""),
-            remedy="pass duplicates='first', 'last' or 'keep'",
-        )
 
     def append(
         self,
