@@ -211,3 +211,31 @@ def test_repeated_labels_are_named_by_line(tmp_path):
     pd.read_csv(path).to_parquet(tmp_path / "labels.parquet")
     with pytest.raises(DubitoError, match=r"labels.parquet, item 1, annotator 'bob', rows 1 and 3"):
         run(tmp_path / "labels.parquet")
+
+
+def test_columns_with_capitals_or_white_space(tmp_path):
+    path = tmp_path / "labels.csv"
+    rows = "1,ann,x\n1,bob,x\n2,ann,y\n"
+    for head, columns in (
+        ("Item,Annotator,LABEL", ("Item", "Annotator", "LABEL")),
+        ("item, annotator, label ", ("item", "annotator", "label")),
+        (" Item , Annotator,label", ("Item", "Annotator", "label")),
+    ):
+        path.write_text(f"{head}\n{rows}")
+        found = run(path, out=tmp_path / "out")
+        assert found.columns == columns
+        assert len(found.crowd) == 3
+        assert found.files[0].read_text().startswith(f"{columns[0]},{columns[2]},")
+    path.write_text(f"Task, who,label\n{rows}")
+    assert run(path, annotator="who").columns == ("Task", "who", "label")
+    assert run(path, annotator=" who").columns == ("Task", " who", "label")
+    path.write_text("Item,item,worker,label\n0,1,ann,x\n0,1,bob,x\n0,2,ann,y\n")
+    assert run(path).crowd.num_items == 2  # the name as it is usually written comes first
+    path.write_text("item, item,worker,label\n1,0,ann,x\n1,0,bob,x\n2,0,ann,y\n")
+    assert run(path).crowd.num_items == 2
+    path.write_text("who, item, item ,label\nann,1,0,x\n")
+    with pytest.raises(DubitoError, match="occurs twice"):
+        run(path, annotator="who")
+    frame = pd.DataFrame({"Item ": [1, 1], " Worker": ["ann", "bob"], "label": ["x", "y"]})
+    frame.to_parquet(tmp_path / "labels.parquet")
+    assert run(tmp_path / "labels.parquet").columns == ("Item", "Worker", "label")

@@ -51,19 +51,26 @@ def check_kind(path: Path) -> None:
         raise DubitoError("unknown kind of table", where=str(path), expected=".csv, .tsv, .txt or .parquet")
 
 
+def _as_meant(wanted: list[str], there: list[str]) -> list[str]:
+    """The names of the columns, without white space around those that are not wanted exactly as written."""
+    return [name if name in wanted or name.strip() in there else name.strip() for name in there]
+
+
 def _read_parquet(path: Path, names: list[str]) -> dict[str, Any]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
         raise DubitoError("Parquet needs pyarrow", remedy="pip install 'dubito[tables]'") from None
     try:
-        need(names, parquet.read_schema(path).names, str(path))
-        table = parquet.read_table(path, columns=names)
+        there = parquet.read_schema(path).names
+        plain = _as_meant(names, there)
+        need(names, plain, str(path))
+        table = parquet.read_table(path, columns=[there[plain.index(n)] for n in names])
     except (ArrowException, OSError) as error:
         raise DubitoError("not a readable Parquet file", where=str(path), got=str(error)[:200]) from None
     out = {}
-    for name in names:
-        column = table[name]
+    for place, name in enumerate(names):
+        column = table[place]
         if column.null_count:
             row = column.is_null().to_numpy().argmax()
             raise DubitoError(f"no value in column {name!r}", where=f"{path}, row {row}")
@@ -104,6 +111,7 @@ def read_csv(path: Path, names: list[str], delimiter: str | None) -> dict[str, A
     lines = _lines(path, delimiter)
     top = next(lines, (0, list[str]()))[1]
     joined = ";" in "".join(top) and len(top) == 1
+    top = _as_meant(names, top)
     need(names, top, f"{path}, line 1", 'pass delimiter=";"' if joined else "")
     twice = {n for n in names if top.count(n) > 1}
     if twice:

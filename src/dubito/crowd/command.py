@@ -102,11 +102,11 @@ def _columns(path: Path, told: tuple[str | None, ...], delimiter: str | None) ->
         raise DubitoError(
             "an empty file", where=str(path), expected="a first line with the names of the columns"
         )
-    found = []
+    found, plain = [], [name.strip() for name in names]
     roles = (("item", ITEM), ("annotator", ANNOTATOR), ("label", LABEL))
     for given, (role, usual) in zip(told, roles):
-        name = given or next((u for u in usual if u in names), None)
-        if name is None or name not in names:
+        name = given or _usual(usual, names)
+        if name is None or name not in (*names, *plain):
             raise DubitoError(
                 f"no column for the {role}" if name is None else f"no column {name!r}",
                 where=f"{path}, line 1",
@@ -117,6 +117,12 @@ def _columns(path: Path, told: tuple[str | None, ...], delimiter: str | None) ->
     if len(set(found)) < 3:
         raise DubitoError("item, annotator and label must be three columns", got=", ".join(found))
     return found[0], found[1], found[2]
+
+
+def _usual(usual: tuple[str, ...], names: list[str]) -> str | None:
+    """The column with a usual name: as it is written here, else with capitals or white space around it."""
+    lower = {name.strip().lower(): name.strip() for name in reversed(names)}
+    return next((u for u in usual if u in names), next((lower[u] for u in usual if u in lower), None))
 
 
 def _folder(path: Path) -> Path:
