@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
-from dubito.crowd import CrowdLabels, aggregate, update
+from dubito.crowd import CrowdLabels, aggregate, render, summarise, update
 from dubito.crowd.intervals import beta_interval, jeffreys
 from dubito.crowd.vote import PIECE, cells, majority_vote, pieces, vote_counts
 from dubito.errors import DubitoError
@@ -117,3 +121,34 @@ def test_places_beyond_two_to_the_31():
     crowd.item_ids = range(2**30)
     crowd.item = torch.tensor([2**30 - 1, 5], dtype=torch.int32)
     assert cells(crowd).tolist() == [3 * (2**30 - 1) + 2, 16]
+
+
+def test_a_lot_is_no_certainty():
+    crowd = CrowdLabels.from_dense(
+        [[0, 1, -1], [2, 2, 1], [-1, -1, -1], [0, 1, 2], [1, 0, -1]], classes=3, annotator_ids=["a", "b", "c"]
+    )
+    found = aggregate(crowd, "vote", gold={4: 1}, seed=3)
+    third = [1 / 3] * 3
+    wanted = torch.tensor([[0.5, 0.5, 0], [0, 0, 1], third, third, [0, 1, 0]])
+    torch.testing.assert_close(found.probabilities, wanted)
+    assert torch.equal(found.codes[[1, 4]], torch.tensor([2, 1]))
+    assert found.codes[0] in (0, 1)
+    torch.testing.assert_close(found.class_prior, wanted.double().mean(0))
+    assert found.skills[0] == pytest.approx((0.5 + 1 + 1 / 3 + 1) / 4)
+    page = summarise(crowd, found)
+    assert page.unsure_items == 3
+    assert "3 ties were drawn by lot" in page.notes
+
+
+def test_questions_without_gain_are_not_listed():
+    sure = CrowdLabels.from_dense([[0, 0, -1], [1, 1, -1], [1, -1, 1]])
+    assert summarise(sure, aggregate(sure, "vote")).questions == ()
+    tie = sure.append([7, 7], [0, 1], [0, 1])
+    ((item, who, gain),) = summarise(tie, aggregate(tie, "vote")).questions
+    assert (item, who) == ("7", "2")
+    assert gain > 0
+    page = summarise(tie, aggregate(tie, "vote"))
+    for gain, shown in ((0.4, True), (0.0001, False)):
+        console = Console(file=io.StringIO())
+        console.print(render(replace(page, questions=(("7", "2", gain),))))
+        assert ("Ask next" in console.file.getvalue()) == shown

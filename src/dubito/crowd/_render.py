@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from .summary import Annotator, Confusion, Summary
 
 
+LEAST = 0.0005 * math.log(2)  # nats; a question that tells less would be shown as 0.000 bits
+
+
 def page(summary: Summary, most: int) -> Group:
     """All parts, in the order in which one asks. Names are shown as plain text, never as markup or controls."""
     s = summary
@@ -37,10 +40,11 @@ def page(summary: Summary, most: int) -> Group:
         parts.append(_confusion_table("Worst confusions of the crowd", s.crowd_confusions))
     if s.annotator_confusions:
         parts.append(_confusion_table("Worst confusions by annotator", s.annotator_confusions))
-    if s.questions:
+    asked = [(item, who, gain / math.log(2)) for item, who, gain in s.questions if gain >= LEAST]
+    if asked:
         table = _table("Ask next", "item", "whom", "expected information (bits)")
-        for item, who, gain in s.questions:
-            table.add_row(_name(item), _name(who), f"{gain / math.log(2):.3f}")
+        for item, who, bits in asked:
+            table.add_row(_name(item), _name(who), f"{bits:.3f}")
         parts.append(table)
     return Group(*parts)
 

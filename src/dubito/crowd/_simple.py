@@ -17,13 +17,17 @@ from .vote import cells, majority_vote, pieces, shares, vote_counts
 def by_vote(crowd: CrowdLabels, name: str, seed: int, gold: Tensor | None) -> Aggregate:
     """Counts: hard with ties drawn, or soft."""
     counts = vote_counts(crowd)
-    codes, _ = majority_vote(crowd, seed=seed, counts=counts)
+    codes, tied = majority_vote(crowd, seed=seed, counts=counts)
     if gold is not None:
         codes = torch.where(gold >= 0, gold, codes)
         counts[gold >= 0] = 0.0
         counts[gold >= 0, gold[gold >= 0]] = 1.0
+        tied &= gold < 0
     if name == "vote":
+        drawn = tied.nonzero().flatten()  # a lot says nothing: the best classes are as probable as each other
+        among = (counts[drawn] == counts[drawn].amax(1, keepdim=True)).to(counts.dtype)
         probabilities = counts.zero_().scatter_(1, codes.unsqueeze(1), 1.0)
+        probabilities[drawn] = among / among.sum(1, keepdim=True)
     else:
         probabilities = shares(counts)
     flat = probabilities.flatten()
@@ -77,10 +81,7 @@ def _one_number(
     fitted = _rules.Fitted(
         none, none, 1 - wide, pattern, wide, 0.0, (n * company).unsqueeze(1).expand(R, K), {}, shared=True
     )
-    if name == "vote":
-        prior = torch.bincount(codes, minlength=K).double() / max(crowd.num_items, 1)
-    else:
-        prior = probabilities.sum(0, dtype=torch.float64) / max(crowd.num_items, 1)
+    prior = probabilities.sum(0, dtype=torch.float64) / max(crowd.num_items, 1)
     prior = prior if crowd.num_items else n.new_full((K,), 1.0 / K)
     given = (crowd.item, crowd.annotator, crowd.label)
     return Aggregate(

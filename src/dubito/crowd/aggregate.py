@@ -59,8 +59,8 @@ def aggregate(
     * ``"skill"``: an ability per annotator and an easiness per class over one pattern of errors.
     * ``"one-coin"``: a skill per annotator, errors uniform.
     * ``"glad"``: ability of annotators against difficulty of items.
-    * ``"vote"`` and ``"soft-vote"``: counts. Ties are drawn with `seed`; the skill is the agreement with the
-      consensus.
+    * ``"vote"`` and ``"soft-vote"``: counts. The skill is the agreement with the consensus. Ties of a vote are
+      drawn with `seed`; the tied classes share the probability evenly.
 
     Arguments:
         crowd: the labels.

@@ -117,6 +117,7 @@ def summarise(
             for item, code, gain in zip(
                 asked.items.tolist(), asked.annotator_codes.tolist(), asked.gain.tolist()
             )
+            if gain > 0
         ),
         notes=_notes(crowd, aggregate),
     )
@@ -212,6 +213,9 @@ def _notes(crowd: CrowdLabels, aggregate: Aggregate) -> tuple[str, ...]:
             f"only {several:,} of {items:,} items have two labels or more: all that is said about annotators, and "
             "about labels of the other items, rests on these"
         )
+    drawn = int((aggregate.confidence < 1).sum()) if aggregate.method == "vote" else 0
+    if drawn:
+        notes.append(f"{drawn:,} {'ties were' if drawn > 1 else 'tie was'} drawn by lot")
     if not aggregate.converged:
         notes.append("the fit was stopped before it settled")
     if aggregate.skills.numel() and len(crowd):
