@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils import column_or_1d
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -171,3 +172,29 @@ def test_labelme_without_any_clean_label(shared_data):
     clf = CrowdClassifier(random_state=0, device="cpu").fit(arrays["x_train"].astype(float), labels)
     assert (clf.predict(arrays["x_test"].astype(float)) == arrays["y_test"]).mean() >= 0.87
     assert (clf.consensus_ == arrays["y_train"]).mean() >= 0.85
+
+
+def test_score_is_the_share_of_labels_that_agree(crowd, fitted):
+    X, y, labels, _ = crowd
+    predicted = fitted.predict(X)
+    agree = predicted[labels.item.numpy()] == labels.label.numpy()
+    assert fitted.score(X, labels) == pytest.approx(agree.mean())
+    assert fitted.score(X, labels.to_dense()) == pytest.approx(agree.mean())
+    gaps = np.where(labels.to_dense() < 0, np.nan, labels.to_dense())
+    assert fitted.score(X, gaps) == pytest.approx(agree.mean())
+    assert fitted.score(X, y) == pytest.approx((predicted == y).mean())
+    weights = np.arange(len(X))
+    wanted = np.average(agree, weights=weights[labels.item.numpy()])
+    assert fitted.score(X, labels, sample_weight=weights) == pytest.approx(wanted)
+    assert fitted.score(X[:2], [[7, 7], [7, -1]]) == 0.0  # a class that the fit did not meet
+    with pytest.raises(DubitoError, match="other items"):
+        fitted.score(X[:5], labels)
+    with pytest.raises(DubitoError, match="no labels to compare"):
+        fitted.score(X[:1], CrowdLabels([], [], [], classes=3, item_ids=1))
+
+
+def test_a_grid_is_searched_by_crowd_labels(crowd):
+    X, _, labels, _ = crowd
+    grid = GridSearchCV(CrowdClassifier(**QUICK), {"weight_decay": [0.01, 0.1]}, cv=2, error_score="raise")
+    grid.fit(X, labels.to_dense())
+    assert (grid.cv_results_["mean_test_score"] > 0.5).all()

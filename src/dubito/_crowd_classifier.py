@@ -109,13 +109,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: a `CrowdLabels` whose items, in the order of its `item_ids`, are the rows of X; an array items x
                 annotators, where -1 or NaN is no label; or one label per example ``(N,)``, all from one annotator.
         """
-        if isinstance(y, CrowdLabels):
-            X, crowd = validate_data(self, X, **self._reading), y
-        elif _is_table(y):
-            X, crowd = (
-                validate_data(self, X, **self._reading),
-                CrowdLabels.from_dense(y, missing=self.missing, classes=_classes(y, self.missing)),
-            )
+        if isinstance(y, CrowdLabels) or _is_table(y):
+            X, crowd = validate_data(self, X, **self._reading), self._crowd(y)
         else:
             X, y = validate_data(self, X, y, multi_output=True, **self._reading)
             crowd = _one_annotator(y)
@@ -135,7 +130,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DubitoError(
                 "this method does not learn from annotators",
                 got=method.name,
-                remedy="use 'crossfit-em' or 'trace'",
+                remedy="use crossfit-em or trace",
             )
         steps = math.ceil(len(data) / self.batch_size)
         run = train_method(
@@ -171,6 +166,23 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes = self.predict_proba(X).argmax(1)
         found: Array = self.classes_[codes]
         return found
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of the labels that are the predicted class: the accuracy where y holds the true classes.
+
+        y is as in `fit`. Labels of several annotators are compared one by one, missing ones left out: wrong labels
+        keep it below 1, but models can be chosen by it where no truth is known. Weights are those of the rows.
+        """
+        if not isinstance(y, CrowdLabels) and not _is_table(y):
+            return float(super().score(X, y, sample_weight))
+        crowd, predicted = self._crowd(y), self.predict_proba(X).argmax(1)
+        _same_items(crowd, len(predicted))
+        if len(crowd) == 0:
+            raise DubitoError("no labels to compare the predictions with")
+        place = {c: i for i, c in enumerate(self.classes_.tolist())}
+        code, item = np.array([place.get(c, -1) for c in crowd.classes.tolist()]), crowd.item.numpy()
+        weights = None if sample_weight is None else np.asarray(sample_weight)[item]
+        return float(np.average(predicted[item] == code[crowd.label.numpy()], weights=weights))
 
     def ask_next(self, n: int = 10, *, per_annotator: int | None = None) -> Questions:
         """The n questions that tell most: which item, and whom to ask.
@@ -223,14 +235,13 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _reading(self) -> dict[str, Any]:
         return {"dtype": np.float64, "allow_nd": self.backbone != "linear"}
 
+    def _crowd(self, y: Any) -> CrowdLabels:
+        if isinstance(y, CrowdLabels):
+            return y
+        return CrowdLabels.from_dense(y, missing=self.missing, classes=_classes(y, self.missing))
+
     def _accept(self, X: Array, crowd: CrowdLabels) -> None:
-        if crowd.num_items != len(X):
-            raise DubitoError(
-                "the crowd has other items than X has rows",
-                expected=len(X),
-                got=crowd.num_items,
-                remedy="pass item_ids=, one per row of X, to CrowdLabels",
-            )
+        _same_items(crowd, len(X))
         self.classes_ = np.asarray(crowd.classes.tolist())
         if len(self.classes_) < 2:
             raise DubitoError(
@@ -240,6 +251,16 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Array) -> Tensor:
         X = (X - self._mean) / self._scale
         return torch.from_numpy(np.arcsinh(X) if self.standardize and X.ndim == 2 else X)
+
+
+def _same_items(crowd: CrowdLabels, rows: int) -> None:
+    if crowd.num_items != rows:
+        raise DubitoError(
+            "the crowd has other items than X has rows",
+            expected=rows,
+            got=crowd.num_items,
+            remedy="pass item_ids=, one per row of X, to CrowdLabels",
+        )
 
 
 def _is_table(y: Any) -> bool:
