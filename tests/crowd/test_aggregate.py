@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dubito.crowd import METHODS, CrowdLabels, aggregate, majority_vote, update
+from dubito.crowd import METHODS, CrowdLabels, aggregate, majority_vote, summarise, update
 from dubito.errors import DubitoError
 
 MATRIX = ("hierarchical", "dawid-skene", "one-coin", "skill")
@@ -211,3 +211,15 @@ def test_a_group_of_one_process_answers_as_no_group_does(simulate):
     torch.testing.assert_close(shared.state.company, alone.state.company)
     assert shared.state.told == alone.state.told < 1
     torch.testing.assert_close(shared.skill_intervals(), alone.skill_intervals())
+
+
+def test_full_agreement_and_a_single_annotator_settle(simulate):
+    truth = np.arange(30) % 3
+    for table in (np.stack([truth] * 4, 1), truth[:, None], (np.arange(10) % 2)[:, None].repeat(2, 1)):
+        crowd = CrowdLabels.from_dense(table)
+        found = aggregate(crowd)
+        assert found.converged
+        assert not any("settled" in note for note in summarise(crowd, found).notes)
+        assert not aggregate(crowd, tolerance=0.0, iterations=3).converged
+    hard, *_ = simulate(3, items=60, annotators=20, each=2)
+    assert not aggregate(hard, "skill", iterations=5).converged

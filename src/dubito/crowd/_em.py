@@ -67,6 +67,8 @@ def expectation_maximisation(
 ) -> Result:
     """Alternate E- and M-steps until the objective gains less than `tolerance` per label.
 
+    A fit whose steps ran out has settled as well if the last one moved the posteriors by less than that.
+
     Arguments:
         pseudo: pseudo-items per class in the class prior.
         start: matrices and class prior of an earlier fit; without it, vote shares.
@@ -109,6 +111,8 @@ def expectation_maximisation(
     last = shared(e_step(layout, fitted.table, log(prior), keep=True, squares=True))
     if not converged:
         trace.append(objective(last))
+        # Where all agree the crowd's skill has no bound: it creeps up for ever, and no posterior moves any more.
+        converged = iterations > 0 and float((last.counts - sums.counts).abs().sum()) < tolerance * labels
     true = last.log_likelihood
     if rule.objective == "evidence lower bound":
         true = shared(e_step(layout, log(fitted.mean), log(prior))).log_likelihood

@@ -55,7 +55,8 @@ class Aggregate:
             prior, the log-likelihood plus the log density of the prior (up to a constant); the evidence lower
             bound for the hierarchical model.
         method, why: the model used, and why it was chosen.
-        converged: whether the last step gained less than the tolerance.
+        converged: whether the last step gained less than the tolerance, or, when the steps ran out, moved the
+            posteriors by less than it (per label).
     """
 
     items: Ids
