@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dubito.errors import DubitoError
+from dubito.metrics import ece, reliability_curve
 from dubito.segmentation import several_masks, vote
 from dubito.segmentation.scores import SegmentationScores
 
@@ -150,3 +151,21 @@ def test_masks_of_several_annotators_pixel_by_pixel():
             several_masks(bad)
     with pytest.raises(DubitoError):
         vote(masks, 0)
+
+
+@pytest.mark.parametrize("bins", [10, 15, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_confidences_on_edges_fall_as_in_the_metrics(bins, dtype):
+    """Size, hits and confidence of every bin are those of `reliability_curve`."""
+    edge = (torch.arange(bins // 2 + 1, bins, dtype=torch.float64) / bins).to(dtype)
+    log_p = torch.stack([edge, 1 - edge], -1).log()
+    edge = log_p[:, 0].exp()  # what came back from the logarithm, on the edge or beside it
+    p = torch.stack([edge, 1 - edge], -1)
+    y = torch.arange(len(edge)) % 2
+    scores = SegmentationScores(2, bins=bins, boundary=0)
+    scores.add(log_p[:, None], y[:, None])
+    curve = reliability_curve(p, y, bins)
+    size, right, _ = scores.sums("bin")
+    assert torch.equal(size, curve.size)
+    assert torch.equal(right, (curve.accuracy * curve.size).round().long())
+    assert scores.results()["ece"] == pytest.approx(ece(p, y, bins), abs=1e-6)

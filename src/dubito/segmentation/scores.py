@@ -112,7 +112,10 @@ class SegmentationScores:
         picked = log_p.gather(-1, torch.where(kept, labels, 0).unsqueeze(-1)).squeeze(-1)[kept]
         self.sums("likelihood").add_((picked.double().clamp(min=-1e6) * _UNIT).round().long().sum())
         confidence = log_p.amax(-1).exp()[kept].double()
-        place = (confidence * self.bins).ceil().long().sub(1).clamp(0, self.bins - 1)
+        # The rule of `metrics.reliability_curve`: edges in the precision of the confidences.
+        edges = torch.arange(self.bins + 1, dtype=torch.float64, device=confidence.device) / self.bins
+        edges = edges.to(log_p.dtype).double()
+        place = (torch.searchsorted(edges, confidence) - 1).clamp(0, self.bins - 1)
         right = (guess == labels)[kept].long()
         for row, values in enumerate((torch.ones_like(right), right, (confidence * _UNIT).round().long())):
             self.sums("bin")[row].index_add_(0, place, values)
