@@ -63,9 +63,29 @@ def test_evidence_and_posterior(each: bool) -> None:
     for n in range(N):
         logs = [sum(max(math.log(a), least) if (a := float(A[r, k, y])) else least for i, r, y in rows() if i == n)
                 for k in range(K)]  # fmt: skip
+        ruled_out = [any(i == n and A[r, k, y] == 0 for i, r, y in rows()) for k in range(K)]
+        logs = [-1e30 if gone else log for gone, log in zip(ruled_out, logs)]
         assert evidence[n].tolist() == pytest.approx(logs, abs=1e-12)
         joint = np.exp(np.array(logs) + (log_p[n] if each else log_p).numpy())
         np.testing.assert_allclose(posterior(log_p, evidence)[n], joint / joint.sum(), atol=1e-12)
+
+
+def test_a_class_that_is_ruled_out_loses_to_any_other() -> None:
+    """One label per item and people who never err: the label is the class, whatever the network says."""
+    label = torch.tensor([0, 1, 2])
+    alone = Triplets(torch.arange(3), torch.zeros(3, dtype=torch.int64), label)
+    A = torch.eye(3, requires_grad=True).unsqueeze(0)
+    log_p = torch.full((3, 3), -120.0) + 120 * torch.eye(3)[[1, 2, 0]]
+    assert torch.equal(posterior(log_p, log_evidence(A, alone, 3)), torch.eye(3))
+    assert torch.equal(
+        weigh_model(log_p, log_evidence(A.detach(), alone, 3)).isfinite(), torch.ones(3, 3).bool()
+    )
+    two = Triplets(torch.tensor([0, 0, 1]), torch.zeros(3, dtype=torch.int64), torch.tensor([0, 1, 1]))
+    found = posterior(torch.zeros(2, 3), log_evidence(A, two, 2))
+    torch.testing.assert_close(found[0], torch.tensor([0.5, 0.5, 0.0]))  # none is possible: fewer zeros win
+    torch.testing.assert_close(found[1], torch.tensor([0.0, 1.0, 0.0]))
+    (gradient,) = torch.autograd.grad(found[:, 1].sum(), A)
+    assert bool(gradient.isfinite().all())
 
 
 @pytest.mark.parametrize("sharpness", [0.15, 1.0, 6.0, 60.0])

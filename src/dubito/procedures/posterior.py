@@ -9,8 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..channels._core import IMPOSSIBLE
 from ..data._labelled import Triplets
+
+TINY = torch.finfo(torch.float32).tiny
+# Log-evidence of a class that is ruled out: below all a network says, yet finite, for a sum with -inf is no number.
+NEVER = -1e30
 
 # Weights of a classifier beside the annotators that are tried: 1/8 to 4, half octaves.
 WEIGHTS = tuple(0.125 * 2 ** (i / 2) for i in range(11))
@@ -69,10 +72,14 @@ def _rows(counts: Tensor) -> Tensor:
 def log_evidence(A: Tensor, crowd: Triplets, num_items: int) -> Tensor:
     """What an item's labels say about its class: ``sum over its labels of log A[r, k, y]``, ``(N, K)``.
 
-    The log of a zero is taken as that of the smallest normal float32, so that no item becomes impossible.
+    A zero rules its class out, with `NEVER`. Where an item has no class that is not ruled out, the log of a zero is
+    taken as that of the smallest normal float32 instead, so that no item becomes impossible.
     """
-    picked = A.log().clamp(min=IMPOSSIBLE).transpose(1, 2)[crowd.annotator, crowd.label]
-    return picked.new_zeros(num_items, A.shape[-1]).index_add_(0, crowd.item, picked)
+    picked = A.clamp(min=TINY).log().transpose(1, 2)[crowd.annotator, crowd.label]
+    evidence = picked.new_zeros(num_items, A.shape[-1]).index_add_(0, crowd.item, picked)
+    zeros = (A == 0).transpose(1, 2)[crowd.annotator, crowd.label].to(picked.dtype)
+    out = torch.zeros_like(evidence).index_add_(0, crowd.item, zeros) > 0
+    return evidence.masked_fill(out & ~out.all(1, keepdim=True), NEVER)
 
 
 def posterior(log_p: Tensor, evidence: Tensor) -> Tensor:
