@@ -33,6 +33,27 @@ def test_a_run_asks_for_a_sample_and_takes_it_in(trained, three, tmp_path):
     assert not left & {r["id"] for r in sample}, "what was checked is not asked for again"
 
 
+def test_the_first_command_again_does_not_undo_checked_labels(trained, table, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    gold = write(tmp_path / "gold.csv", ["id", "gold"], [("row 1", "ant"), ("row 2", "bee")])
+    dubito("fit", run, "--gold", gold)
+
+    def files():
+        return {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and not p.name.startswith(".")}
+
+    before = files()
+    again = ["fit", table, "--out", run, "--method", "gce", *FAST]
+    said = dubito(*again, ok=False)
+    assert "the run holds 2 checked labels" in said
+    assert f"`dubito fit {run} --gold FILE`, or give another --out" in said
+    assert files() == before
+    (run / "gold.csv").unlink()  # as a command leaves it that was killed before the last file
+    assert "the run holds checked labels" in dubito(*again, ok=False)
+    dubito("fit", run, "--gold", gold)
+    assert len(read(run / "gold.csv")) == 2
+
+
 def test_every_label_may_be_checked(trained, three, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(trained, run)

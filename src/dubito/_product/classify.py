@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import checkpoint
 from .._session import describe
 from ..backbones import build
 from ..data import LabelledData, read_npz
@@ -54,10 +55,24 @@ def fit(job: FitJob, say: Say) -> Path:
         "data": describe(plan.data),
     }
     with RunFolder(job.out, config, seed=job.seed) as folder:
+        _without_gold(job.out)
         folder.resume()
         path = _complete(plan, {}, None, say)
         folder.finish(writing.read_json(job.out / "metrics.json"))
     return path
+
+
+def _without_gold(run: Path) -> None:
+    """Refuse to train anew, without its checked labels, a run that has taken some in."""
+    count = golden.count(run)
+    # A command killed just before gold.csv was written has left a model of a later revision.
+    model = checkpoint.load_latest(run / "model")
+    if count or (model is not None and model.step > 0):
+        raise DubitoError(
+            f"the run holds {f'{count:,} ' if count else ''}checked labels, which training anew would leave out",
+            where=str(run),
+            remedy=f"take in more with `dubito fit {run} --gold FILE`, or give another --out",
+        )
 
 
 def prepare(job: FitJob) -> Plan:

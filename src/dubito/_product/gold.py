@@ -126,3 +126,11 @@ def kept(folder: Path, data: LabelledData) -> dict[str, str]:
     """What earlier checks left in the run."""
     path = folder / FILE
     return read_gold(path, data) if path.is_file() else {}
+
+
+def count(folder: Path) -> int:
+    """How many checked labels the run holds, by its file alone."""
+    path = folder / FILE
+    if not path.is_file():
+        return 0
+    return sum(len(chunk.numbers) for chunk in chunks(path, ["id", "gold"]))
