@@ -166,6 +166,23 @@ def test_rows_of_probabilities_are_told_apart(table, tmp_path):
     assert "no column says who gave them" in dubito("audit", twice, "--probs", probs, ok=False)
 
 
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (np.zeros((5, 1)), "the run was trained on other inputs"),
+        (np.zeros((5, 3)), "expected (2,), got (3,)"),
+        (np.zeros((0, 2)), "there are no items to predict"),
+        (np.zeros(5), "inputs have one row per item"),
+        (np.array(1.0), "inputs have one row per item"),
+    ],
+)
+def test_arrays_of_another_shape_are_not_predicted(trained, tmp_path, x, said):
+    np.savez(tmp_path / "new.npz", x=x)
+    out = tmp_path / "p.csv"
+    assert said in dubito("predict", trained, tmp_path / "new.npz", "--out", out, ok=False)
+    assert not out.exists()
+
+
 def test_a_runs_own_predictions_are_no_judge_of_its_labels(trained, table):
     said = dubito("audit", table, "--probs", trained / "predictions.csv", ok=False)
     assert "trained on the labels" in said

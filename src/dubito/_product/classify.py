@@ -257,15 +257,19 @@ def predict(job: PredictJob, say: Say) -> Path:
             "the predictions would overwrite their data", where=str(job.out), remedy="give another --out"
         )
     saved = stored.load(job.run)
-    data = saved.scale.apply(read_inputs(saved.source, job.data, job.images, job.delimiter))
-    shape = shape_of(data)
-    if shape != saved.setting.shape:
-        raise DubitoError(
-            "the run was trained on other inputs",
-            where=str(job.data),
-            expected=saved.setting.shape,
-            got=shape,
-        )
+    data = read_inputs(saved.source, job.data, job.images, job.delimiter)
+    _same_inputs(data, saved.setting.shape, str(job.data))
+    data = saved.scale.apply(data)
     probs: Any = predict_with(saved.model(), data).log_p.softmax(-1).double().numpy()
     say(f"{len(data):,} items, {len(saved.classes)} classes, method {saved.method}")
     return writing.predictions(job.out, list(data.ids or ()), probs, list(saved.classes))
+
+
+def _same_inputs(data: LabelledData, shape: tuple[int, ...], where: str) -> None:
+    """Refuse inputs that the network does not take, before a scale of another shape meets them."""
+    if not len(data):
+        raise DubitoError("there are no items to predict", where=where)
+    if shape_of(data) != shape:
+        raise DubitoError(
+            "the run was trained on other inputs", where=where, expected=shape, got=shape_of(data)
+        )

@@ -34,6 +34,8 @@ def read_inputs(
 
 def from_inputs(x: Any, name: str) -> LabelledData:
     """Arrays without labels."""
+    if x.ndim < 2:
+        raise DubitoError("inputs have one row per item", where=name, got=f"an array of shape {x.shape}")
     return replace(
         from_arrays(x, np.zeros(len(x), np.int64), channels=channels_of(x), name=name),
         labels=torch.full((len(x),), -1),

@@ -233,6 +233,8 @@ def kept(data: LabelledData) -> LabelledData:
 
 def shape_of(data: LabelledData) -> tuple[int, ...]:
     """The shape of one example."""
+    if isinstance(data.inputs, Tensor):
+        return tuple(data.inputs.shape[1:])
     return tuple(data.gather(torch.zeros(1, dtype=torch.int64)).shape[1:])
 
 
