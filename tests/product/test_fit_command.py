@@ -119,6 +119,13 @@ def test_parquet_and_npz_give_what_csv_gives(trained, table, three, tmp_path):
     assert metrics["true_accuracy"]["value"] > 0.93
 
 
+def test_no_row_is_left_out_of_predictions_for_its_id(trained, tmp_path):
+    rows = [("a (3)", 0, 0), ("a", 4, 0), ("a", 0, 4)]
+    new = write(tmp_path / "new.csv", ["name", "width", "height"], rows)
+    dubito("predict", trained, new, "--out", tmp_path / "p.csv")
+    assert [p["id"] for p in read(tmp_path / "p.csv")] == ["a (3)", "a", "a (2)"]
+
+
 def test_predictions_of_a_stored_run(trained, table, tmp_path):
     out = tmp_path / "p.csv"
     dubito("predict", trained, table, "--out", out)

@@ -13,7 +13,7 @@ from ..data import ImageFiles, LabelledData, from_arrays, read_npz
 from ..data._rows import chunks
 from ..data.tables import _Inputs
 from ..errors import DubitoError
-from .reading import channels_of, kept
+from .reading import channels_of, distinct, kept
 from .sources import Source, columns, role
 
 
@@ -69,22 +69,20 @@ def _table_inputs(source: Source, path: Path, images: Path | None) -> LabelledDa
     wanted = [source.image] if source.image else list(source.features)
     for name in wanted:
         role(name, (), names, path, "features", taken=wanted)
-    ids: dict[str, None] = {}
-    count = 0
+    ids: list[str] = []
+    seen: set[str] = set()
     for chunk in chunks(
         path, list(dict.fromkeys([*wanted, *([key] if key else [])])), delimiter=source.delimiter
     ):
         rows = []
         for row in range(len(chunk.numbers)):
-            name = str(chunk.cells[key][row]).strip() if key else str(count + 1)
-            count += 1
-            if source.item is None and name in ids:
-                name = f"{name} ({count})"
-            if name not in ids:
-                ids[name] = None
+            name = str(chunk.cells[key][row]).strip() if key else str(len(ids) + 1)
+            if source.item is None or name not in seen:  # of a crowd's item the first row counts
+                ids.append(name)
+                seen.add(name)
                 rows.append(row)
         made.add(chunk, rows)
     inputs = made.finish(len(ids), path.name)
     if isinstance(inputs, ImageFiles):
         inputs.mode = source.mode
-    return kept(LabelledData(inputs, torch.full((len(ids),), -1), ids=list(ids), name=path.name))
+    return kept(LabelledData(inputs, torch.full((len(ids),), -1), ids=distinct(ids), name=path.name))
