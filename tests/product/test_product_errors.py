@@ -155,6 +155,17 @@ def test_probabilities_must_fit(tmp_path):
         read_probs(path, labels)
 
 
+def test_rows_with_ids_are_not_paired_by_their_place(tmp_path):
+    labels = write(tmp_path / "l.csv", ["id", "label"], [(f"a{i}", "xy"[i % 2]) for i in range(6)])
+    probs = write(tmp_path / "p.csv", ["id", "x", "y"], [(f"b{i}", 0.5, 0.5) for i in range(6)])
+    said = dubito("audit", labels, "--probs", probs, "--out", tmp_path / "a", ok=False)
+    assert "no id of the labels is one of the probabilities" in said
+    assert "'a0'" in said
+    assert "'b0'" in said
+    unnamed = Labels("l.csv", ["x", "y"] * 3, [str(i + 1) for i in range(6)])
+    assert len(read_probs(probs, unnamed)[0]) == 6, "labels without ids have the order of the rows"
+
+
 def test_rows_of_probabilities_are_told_apart(table, tmp_path):
     labels = Labels("l.csv", ["x", "y"], ["1", "2"])
     rows = [("1", 0.5, 0.5), ("2", 0.5, 0.5), ("1", 0.9, 0.1)]

@@ -26,12 +26,17 @@ PROBS = ("probs", "pred_probs", "probabilities", "p")
 
 @dataclass(frozen=True)
 class Labels:
-    """One entry per given label: class, name of the item, annotator where one is told."""
+    """One entry per given label: class, name of the item, annotator where one is told.
+
+    Fields:
+        named: whether the file names its items; otherwise they are called by their row.
+    """
 
     path: str
     label: list[str]
     item: list[str]
     annotator: list[str] | None = None
+    named: bool = False
 
     @property
     def items(self) -> list[str]:
@@ -44,7 +49,8 @@ def read_labels(job: FitJob) -> Labels:
     path = job.data
     if path.is_dir():
         data = image_folder(path)
-        return Labels(str(path), [data.classes[k] for k in data.labels.tolist()], list(data.ids or ()))
+        given = [data.classes[k] for k in data.labels.tolist()]
+        return Labels(str(path), given, list(data.ids or ()), named=True)
     if path.suffix.lower() == ".npz":
         return _from_arrays(job)
     names = columns(path, job.options.get("delimiter"))
@@ -65,7 +71,7 @@ def read_labels(job: FitJob) -> Labels:
     codes, classes = coders[0].finish()
     who, people = coders[1].finish()
     named = None if annotator is None else [people[r] for r in who.tolist()]
-    return Labels(str(path), [classes[k] for k in codes.tolist()], ids, named)
+    return Labels(str(path), [classes[k] for k in codes.tolist()], ids, named, item is not None)
 
 
 def _id(chunk: Chunk, column: str | None, row: int, number: int) -> str:
@@ -152,7 +158,16 @@ def _class_columns(names: Sequence[str], classes: Sequence[str], path: Path) -> 
 
 def _ordered(rows: dict[str, list[float]], labels: Labels, key: str | None, path: Path) -> Array:
     items = labels.items
-    if key is None or not set(items) & set(rows):
+    shared = key is not None and bool(set(items) & set(rows))
+    if key is not None and labels.named and items and rows and not shared:
+        raise DubitoError(
+            "no id of the labels is one of the probabilities",
+            where=f"{path}, column {key!r}",
+            expected=f"ids as in {labels.path}, {items[0]!r}",
+            got=repr(next(iter(rows))),
+            remedy="write the same ids into both files, or leave them out where the rows have one order",
+        )
+    if not shared:
         if len(rows) != len(items):
             raise DubitoError(
                 "probabilities and items differ in number",
