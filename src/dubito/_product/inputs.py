@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from ..data import ImageFiles, LabelledData, from_arrays, read_npz
+from ..data import ImageFiles, LabelledData, read_npz
 from ..data._rows import chunks
 from ..data.tables import _Inputs
 from ..errors import DubitoError
-from .reading import channels_of, distinct, kept
+from .arrays import bare
+from .reading import distinct, kept
 from .sources import Source, columns, role
 
 
@@ -34,10 +34,8 @@ def read_inputs(
 
 def from_inputs(x: Any, name: str) -> LabelledData:
     """Arrays without labels."""
-    if x.ndim < 2:
-        raise DubitoError("inputs have one row per item", where=name, got=f"an array of shape {x.shape}")
     return replace(
-        from_arrays(x, np.zeros(len(x), np.int64), channels=channels_of(x), name=name),
+        bare(x, name),
         labels=torch.full((len(x),), -1),
         ids=[str(i + 1) for i in range(len(x))],
         classes=(),

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .._report import Fact
 from ..data import LabelledData
+from .arrays import NO_LABEL
 from .sources import Source
 from .training import Setting
 
@@ -27,11 +28,13 @@ def facts(data: LabelledData, source: Source) -> list[Fact]:
     if data.crowd is not None:
         each = torch.bincount(data.crowd.item, minlength=len(data))
         people = torch.bincount(data.crowd.annotator, minlength=len(data.annotators))
-        out.append(Fact("labels", int(counts.sum())))
+        matrix = source.kind == "arrays" and source.annotator is None
+        out.append(Fact("labels", int(counts.sum()), note=NO_LABEL if matrix else ""))
         out.append(Fact("annotators", len(data.annotators), note=_spread(people, " labels each")))
         out.append(Fact("labels per item", _spread(each[each > 0])))
     if without:
-        out.append(Fact("items without a label", without, note="predicted, not learned from"))
+        why = f"; {NO_LABEL}" if source.kind == "arrays" else ""
+        out.append(Fact("items without a label", without, note=f"predicted, not learned from{why}"))
     out.append(Fact("balance", balance(counts, data.classes)))
     if data.clean is not None:
         known = int((data.clean >= 0).sum())

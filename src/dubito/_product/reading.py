@@ -9,15 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..crowd.command import MOST_CLASSES, MOSTLY_OWN
-from ..data import ImageFiles, LabelledData, Triplets, from_arrays, image_folder, read_npz, read_table
+from ..data import ImageFiles, LabelledData, Triplets, image_folder, read_table
 from ..data._rows import chunks
 from ..data.labels import Coder
 from ..errors import DubitoError
+from .arrays import minus_one, read_arrays
 from .sources import Source
 
 MOST_BYTES = 2 << 30  # images up to this are decoded once and kept; above, whenever a batch needs them
@@ -68,7 +68,7 @@ def read(source: Source) -> tuple[LabelledData, Source]:
         source = probed(source, root, data.inputs.paths)  # type: ignore[union-attr]
         data = image_folder(root, size=source.size, mode=source.mode)
     elif source.kind == "arrays":
-        data = _arrays(source)
+        data = read_arrays(source)
     else:
         data, source = _table(source)
     if data.num_classes < 2:
@@ -76,6 +76,7 @@ def read(source: Source) -> tuple[LabelledData, Source]:
             "the labels hold one class, which leaves nothing to learn",
             where=f"{source.path}, {source.label or 'folders'}",
             got=", ".join(data.classes) or "no labels",
+            remedy=minus_one(source),
         )
     if data.num_classes > max(MOST_CLASSES, MOSTLY_OWN * len(data)):
         raise DubitoError(
@@ -144,58 +145,6 @@ def _one_label_each(data: LabelledData, source: Source) -> LabelledData:
         data,
         labels=torch.full_like(data.labels, -1),
         crowd=Triplets(given, codes[given], data.labels[given]),
-        annotators=names,
-    )
-
-
-def _arrays(source: Source) -> LabelledData:
-    arrays = read_npz(source.path)
-    x, y = arrays[source.inputs or "x"], arrays[source.label]
-    clean = None if source.clean is None else arrays[source.clean]
-    name = Path(source.path).name
-    channels = channels_of(x)
-    if source.annotator is not None and source.item is not None:
-        base = from_arrays(x, np.zeros(len(x), np.int64), channels=channels, name=name)
-        data = _triplets(base, arrays[source.item], arrays[source.annotator], y, clean, name)
-    elif y.ndim == 2:
-        base = from_arrays(x, np.zeros(len(x), np.int64), channels=channels, name=name)
-        if len(y) != len(x):
-            raise DubitoError("inputs and labels differ in length", where=name, expected=len(x), got=len(y))
-        item, who = np.nonzero(y >= 0)
-        data = _triplets(base, item, who, y[item, who], clean, name)
-    else:
-        hidden = y.dtype.kind in "iu" and (y == -1).any()
-        labels = [None if v == -1 else v for v in y.tolist()] if hidden else y
-        data = from_arrays(x, labels, clean=clean, channels=channels, missing="keep", name=name)
-    if source.id is not None:
-        data = replace(data, ids=[str(v) for v in arrays[source.id].tolist()])
-    return data
-
-
-def channels_of(x: Any) -> str:
-    """Where the channels of images are: last if only that axis can hold them."""
-    few = (1, 3, 4)
-    return "last" if x.ndim == 4 and x.shape[-1] in few and x.shape[1] not in few else "first"
-
-
-def _triplets(base: LabelledData, item: Any, who: Any, label: Any, clean: Any, name: str) -> LabelledData:
-    numbers = torch.from_numpy(np.asarray(item, np.int64))
-    if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(base):
-        raise DubitoError("items are row numbers of the inputs", where=name, expected=f"0 to {len(base) - 1}")
-    people, given = Coder("annotator"), Coder("label")
-    true = Coder("true label", missing="keep", like=given)
-    people.extend(who.tolist(), lambda i: f"{name}, annotator {i}")
-    given.extend(label.tolist(), lambda i: f"{name}, label {i}")
-    if clean is not None:
-        true.extend([None if v == -1 else v for v in clean.tolist()], lambda i: f"{name}, clean {i}")
-    who_codes, names = people.finish()
-    codes, classes = given.finish()
-    return replace(
-        base,
-        labels=torch.full((len(base),), -1),
-        clean=None if clean is None else true.finish()[0],
-        classes=classes,
-        crowd=Triplets(numbers, who_codes, codes),
         annotators=names,
     )
 

@@ -111,7 +111,7 @@ def npy_header(raw: Bytes, where: str) -> tuple[np.dtype[Any], tuple[int, ...], 
             "this .npy array holds Python objects or records, which are never loaded",
             where=where,
             got=str(descr)[:60],
-            remedy="save plain numbers or text: numpy.save(path, array.astype(str))",
+            remedy="save plain numbers or text, with NaN or empty text for what is missing",
         )
     if not isinstance(shape, tuple) or not all(type(s) is int and s >= 0 for s in shape) or len(shape) > 32:
         raise DubitoError("damaged .npy header", where=where, got=f"shape {str(shape)[:60]}")
