@@ -54,3 +54,20 @@ def test_triplets_that_do_not_fit_are_refused(three, tmp_path):
     for item in (np.array(["a"] * 180), np.arange(180) + 0.5, np.arange(179)):
         said = fit(tmp_path, ok=False, y=three.given, item=item, **people)
         assert "items are row numbers" in said
+
+
+@pytest.mark.parametrize(
+    ("y", "place"), [([0, 1, np.nan], "y[2]"), ([0, -1, 1], "y[1]"), (["a", "", "b"], "y[1]")]
+)
+def test_an_audit_does_not_make_a_class_of_no_label(tmp_path, y, place):
+    np.savez(tmp_path / "l.npz", y=np.array(y))
+    np.save(tmp_path / "p.npy", np.full((3, 2), 0.5))
+    said = dubito(
+        "audit", tmp_path / "l.npz", "--probs", tmp_path / "p.npy", "--out", tmp_path / "a", ok=False
+    )
+    assert f"no label given at {tmp_path / 'l.npz'}, {place}" in said
+    np.savez(tmp_path / "l.npz", y=np.zeros((3, 2)))
+    said = dubito(
+        "audit", tmp_path / "l.npz", "--probs", tmp_path / "p.npy", "--out", tmp_path / "a", ok=False
+    )
+    assert "labels must be one per item" in said

@@ -17,6 +17,7 @@ from ..data._rows import Chunk, chunks
 from ..data.labels import Coder, in_order, label_text
 from ..data.tables import _number
 from ..errors import DubitoError, nearest
+from .arrays import labels_of
 from .sources import IDS, LABELS, columns, needed, role
 from .tasks import FitJob
 
@@ -84,8 +85,12 @@ def _from_arrays(job: FitJob) -> Labels:
     if key is None or key not in arrays:
         remedy = nearest(key, arrays) if key else "pass --label NAME"
         raise DubitoError("no array of labels", where=str(job.data), got=", ".join(arrays), remedy=remedy)
-    texts = [label_text(v) for v in arrays[key].tolist()]
-    return Labels(str(job.data), [str(t) for t in texts], [str(i + 1) for i in range(len(texts))])
+    y, coder = arrays[key], Coder("label")
+    if y.ndim != 1:
+        raise DubitoError("labels must be one per item", where=f"{job.data}, {key}", got=f"shape {y.shape}")
+    coder.extend(labels_of(y), lambda i: f"{job.data}, {key}[{i}]")
+    codes, classes = coder.finish()
+    return Labels(str(job.data), [classes[k] for k in codes.tolist()], [str(i + 1) for i in range(len(y))])
 
 
 def read_probs(path: Path, labels: Labels) -> tuple[Array, list[str]]:
