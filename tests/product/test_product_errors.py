@@ -155,6 +155,15 @@ def test_probabilities_must_fit(tmp_path):
         read_probs(path, labels)
 
 
+def test_a_missing_label_of_a_crowd_is_met_with_a_remedy_of_the_command(tmp_path):
+    rows = [(f"i{i // 2}", f"w{i % 2}", "xy"[i % 2], i // 2) for i in range(12)]
+    table = write(tmp_path / "c.csv", ["item", "worker", "label", "a"], [*rows, ("i6", "w0", "", 6)])
+    said = fit(table, tmp_path / "run")
+    assert (
+        said.strip() == f"no label given at {table}, line 14, column 'label'; drop it, or fill in the label"
+    )
+
+
 def test_rows_with_ids_are_not_paired_by_their_place(tmp_path):
     labels = write(tmp_path / "l.csv", ["id", "label"], [(f"a{i}", "xy"[i % 2]) for i in range(6)])
     probs = write(tmp_path / "p.csv", ["id", "x", "y"], [(f"b{i}", 0.5, 0.5) for i in range(6)])

@@ -68,7 +68,7 @@ class Coder:
     Arguments:
         what: what to call a label in messages.
         classes: the only classes there are, in this order.
-        missing: "refuse" or "keep" (as -1) what is no label.
+        missing: "refuse" or "keep" (as -1) what is no label; None: refused, and the caller has no such option.
         like: a coder whose classes this one shares, as observed and true labels do.
     """
 
@@ -76,10 +76,10 @@ class Coder:
         self,
         what: str = "label",
         classes: Sequence[object] | None = None,
-        missing: str = "refuse",
+        missing: str | None = None,
         like: Coder | None = None,
     ) -> None:
-        if missing not in ("refuse", "keep"):
+        if missing not in (None, "refuse", "keep"):
             raise DubitoError(
                 "unknown treatment of missing labels", expected="refuse or keep", got=repr(missing)
             )
@@ -98,8 +98,9 @@ class Coder:
         for i, value in enumerate(values):
             text = label_text(value)
             code = NONE_GIVEN if text is None else self._codes.get(text)
-            if text is None and self.missing == "refuse":
-                raise DubitoError(f"no {self.what} given", where=where(i), remedy=_remedy(where(i)))
+            if text is None and self.missing != "keep":
+                remedy = _remedy(self.what, self.missing is not None, where(i))
+                raise DubitoError(f"no {self.what} given", where=where(i), remedy=remedy)
             if code is None and text is not None:
                 if self._fixed:
                     remedy = nearest(text, self._codes)
@@ -119,8 +120,8 @@ class Coder:
         return torch.from_numpy(final[numbers]), tuple(names)
 
 
-def _remedy(place: str) -> str:
-    remedy = 'drop the row, or keep it with missing="keep"'
+def _remedy(what: str, may_keep: bool, place: str) -> str:
+    remedy = 'drop the row, or keep it with missing="keep"' if may_keep else f"drop it, or fill in the {what}"
     if place.startswith("data frame"):
         remedy += "; if the class is called NA, read the file with keep_default_na=False"
     return remedy
