@@ -18,6 +18,8 @@ def test_features_and_text_labels():
     assert data.labels.tolist() == [2, 0, 2]
     assert data.clean.tolist() == [2, 1, -1]
     assert from_arrays([[1], [2]], [5, 7]).inputs.dtype == torch.float32
+    large = np.array([[1_700_000_001], [2]], np.uint64)
+    assert from_arrays(large, [5, 7]).inputs.tolist() == large.tolist()
 
 
 def test_inputs_are_shared_not_copied():

@@ -222,3 +222,18 @@ def test_big_tables_stream(tmp_path):
     tracemalloc.stop()
     assert len(data) == rows
     assert peak < path.stat().st_size
+
+
+def test_digits_that_float32_would_drop_are_told_of_or_kept(tmp_path, caplog):
+    path = tmp_path / "t.csv"
+    rows = [f"{1_700_000_000 + i},0.1,{0.1 * i},{'ab'[i % 2]}" for i in range(9)]
+    path.write_text("\n".join(["time,same,x,label", *rows]))
+    features = ["time", "same", "x"]
+    assert read_table(path, features=features).inputs.dtype == torch.float32
+    assert [r.getMessage() for r in caplog.records] == [
+        "t.csv, column 'time': torch.float32 rounds what its numbers differ by"
+    ]
+    caplog.clear()
+    wide = read_table(path, features=features, dtype=torch.float64).inputs
+    assert wide[:, 0].tolist() == [1_700_000_000 + i for i in range(9)]
+    assert not caplog.records

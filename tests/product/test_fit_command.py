@@ -7,12 +7,15 @@ import shutil
 
 import numpy as np
 import pytest
-from product_tables import FAST, NAMES, blobs, dubito, read, single_table, write
+import torch
+from product_tables import FAST, LONGER, NAMES, blobs, dubito, read, single_table, write
 from sklearn.metrics import average_precision_score
 
 from dubito._product import training
+from dubito._product.reading import scale_of
 from dubito.checkpoint import load_latest
-from dubito.data import read_npz
+from dubito.data import LabelledData, read_npz
+from dubito.errors import DubitoError
 
 
 def test_it_says_what_it_understood_before_training(table, tmp_path):
@@ -124,6 +127,31 @@ def test_no_row_is_left_out_of_predictions_for_its_id(trained, tmp_path):
     new = write(tmp_path / "new.csv", ["name", "width", "height"], rows)
     dubito("predict", trained, new, "--out", tmp_path / "p.csv")
     assert [p["id"] for p in read(tmp_path / "p.csv")] == ["a (3)", "a", "a (2)"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "float64", "int64"])
+def test_features_far_from_zero_keep_what_they_tell(three, tmp_path, kind):
+    x = 1_700_000_000 + (10 * three.x).round()
+    if kind == "csv":
+        rows = [(*x[i].tolist(), NAMES[three.true[i]]) for i in range(len(x))]
+        data = write(tmp_path / "d.csv", ["a", "b", "label"], rows)
+    else:
+        np.savez(data := tmp_path / "d.npz", x=x.astype(kind), y=NAMES[three.true])
+    dubito("fit", data, "--out", tmp_path / "run", "--method", "ce", *LONGER)
+    dubito("predict", tmp_path / "run", data, "--out", tmp_path / "p.csv")
+    found = [p["predicted"] for p in read(tmp_path / "p.csv")]
+    assert np.mean(np.array(found) == NAMES[three.true]) > 0.95
+
+
+def test_a_scale_is_exact_far_from_zero_and_leaves_constants():
+    x = torch.tensor([[1.7e9 + i, 0.1, 1e-9 * i] for i in range(5)], dtype=torch.float64)
+    scale = scale_of(LabelledData(x, torch.zeros(5, dtype=torch.int64)))
+    assert scale.std == pytest.approx((2**0.5, 1.0, 1e-9 * 2**0.5), rel=1e-12)
+    assert scale.mean == pytest.approx((1.7e9 + 2, 0.1, 2e-9), rel=1e-15)
+    narrow = torch.tensor([[1000.0], [np.nextafter(np.float32(1000), 2000)]])
+    assert scale_of(LabelledData(narrow, torch.zeros(2, dtype=torch.int64))).std == (1.0,), "rounding alone"
+    with pytest.raises(DubitoError, match="too large"):
+        scale_of(LabelledData(1e200 * x, torch.zeros(5, dtype=torch.int64)))
 
 
 def test_predictions_of_a_stored_run(trained, table, tmp_path):

@@ -63,7 +63,9 @@ def _table_inputs(source: Source, path: Path, images: Path | None) -> LabelledDa
     key = source.item or source.id
     key = key if key in names else None
     root = images or Path(source.images or path.parent)
-    made = _Inputs(source.image, None if source.image else list(source.features), root, source.size)
+    made = _Inputs(
+        source.image, None if source.image else list(source.features), root, source.size, torch.float64
+    )
     wanted = [source.image] if source.image else list(source.features)
     for name in wanted:
         role(name, (), names, path, "features", taken=wanted)

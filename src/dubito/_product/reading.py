@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,29 +35,53 @@ class Scale:
     def apply(self, data: LabelledData) -> LabelledData:
         """The same examples on this scale."""
         if isinstance(data.inputs, Tensor) and data.inputs.dim() == 2:
-            x = (data.inputs.double() - torch.tensor(self.mean)) / torch.tensor(self.std)
+            mean, std = (torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
+            x = (data.inputs.double() - mean) / std
             return replace(data, inputs=torch.asinh(x).float(), mean=None, std=None)
         return data.with_statistics(self.mean, self.std)
 
 
 def scale_of(data: LabelledData) -> Scale:
-    """The scale that brings these examples to mean 0 and deviation 1; what never varies keeps deviation 1."""
+    """The scale that brings these examples to mean 0 and deviation 1; what never varies keeps deviation 1.
+
+    All sums are of differences, from the first example and then from the mean, in float64: timestamps differ far
+    behind their first digits.
+    """
     n = len(data)
     rows = (
         torch.arange(n) if isinstance(data.inputs, Tensor) else torch.linspace(0, n - 1, min(n, 512)).long()
     )
-    total = square = torch.zeros(0)
-    count = 0
+    first = _wide(data, rows[:1])[:, :1]
+    mean = (first + _mean(data, rows, lambda x: x - first)).flatten()
+    std = _mean(data, rows, lambda x: (x - mean.unsqueeze(1)).square()).flatten().sqrt()
+    if not bool(std.isfinite().all()):
+        raise DubitoError(
+            "numbers too large to be told apart", where=data.name, got=f"{float(mean.abs().max()):.3g}"
+        )
+    return Scale(
+        tuple(mean.tolist()), tuple(torch.where(std > _rounding(data) * mean.abs(), std, 1.0).tolist())
+    )
+
+
+def _wide(data: LabelledData, rows: Tensor) -> Tensor:
+    """Features or channels x values, in float64; pixels from 0 to 1."""
+    x = data.gather(rows)
+    return (x.double() / 255 if x.dtype == torch.uint8 else x.double()).transpose(0, 1).flatten(1)
+
+
+def _mean(data: LabelledData, rows: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """The mean of a function of the values, of each feature or channel ``(F, 1)``."""
+    total, count = torch.zeros(1, 1, dtype=torch.float64), 0
     for part in rows.split(4096):
-        x = data.gather(part)
-        x = (x.double() / 255 if x.dtype == torch.uint8 else x.double()).transpose(0, 1).flatten(1)
-        total = x.sum(1) if count == 0 else total + x.sum(1)
-        square = x.square().sum(1) if count == 0 else square + x.square().sum(1)
-        count += x.shape[1]
-    mean = total / count
-    std = (square / count - mean.square()).clamp(min=0).sqrt()
-    std = torch.where(std > 1e-6 * mean.abs().clamp(min=1e-12), std, 1.0)
-    return Scale(tuple(mean.tolist()), tuple(std.tolist()))
+        x = of(_wide(data, part))
+        total, count = total + x.sum(1, keepdim=True), count + x.shape[1]
+    return total / count
+
+
+def _rounding(data: LabelledData) -> float:
+    """The relative deviation up to which numbers differ by rounding alone."""
+    wide = isinstance(data.inputs, Tensor) and data.inputs.dtype == torch.float64
+    return 16 * torch.finfo(torch.float64 if wide else torch.float32).eps
 
 
 def read(source: Source) -> tuple[LabelledData, Source]:
@@ -114,7 +138,7 @@ def _table(source: Source) -> tuple[LabelledData, Source]:
         root = Path(source.images or ".")
         head = next(chunks(source.path, [source.image], delimiter=source.delimiter))
         source = probed(source, root, [str(c).strip() for c in head.cells[source.image]])
-    inputs: dict[str, Any] = {"delimiter": source.delimiter, "size": source.size}
+    inputs: dict[str, Any] = {"delimiter": source.delimiter, "size": source.size, "dtype": torch.float64}
     if source.image is not None:
         inputs |= {"image": source.image, "images": source.images}
     else:

@@ -34,7 +34,8 @@ def from_arrays(
     """Arrays as `LabelledData`, without copying inputs that already have the right form.
 
     Arguments:
-        inputs: uint8 images (N, H, W), (N, C, H, W) or, with ``channels="last"``, (N, H, W, C); or numbers (N, F).
+        inputs: uint8 images (N, H, W), (N, C, H, W) or, with ``channels="last"``, (N, H, W, C); or numbers (N, F):
+            floats stay as they are, whole numbers become float32, or float64 where that would round them.
         labels: one per example; text or numbers by the rules of `dubito.data.labels`. Whole numbers together
             with `classes` are positions in `classes`.
         clean: true labels, for scoring only.
@@ -219,7 +220,7 @@ def _inputs(inputs: Any, channels: str, name: str) -> Tensor:
             where=name,
             got=f"{x.dtype} of shape {tuple(x.shape)}",
         )
-    x = x if x.is_floating_point() else x.to(torch.float32)
+    x = x if x.is_floating_point() else _exact(x)
     for start in range(0, len(x), 1 << 14):
         bad = ~x[start : start + (1 << 14)].isfinite()
         if bad.any():
@@ -228,6 +229,12 @@ def _inputs(inputs: Any, channels: str, name: str) -> Tensor:
                 "not a finite number", where=f"{name}, inputs[{', '.join(map(str, [start + row, *column]))}]"
             )
     return x
+
+
+def _exact(x: Tensor) -> Tensor:
+    """Whole numbers as float32 where it holds them exactly, as float64 where they are larger (timestamps, ids)."""
+    wide = x.to(torch.float64)
+    return wide.to(torch.float32) if not x.numel() or float(wide.abs().max()) <= 1 << 24 else wide
 
 
 def _numeric(inputs: Any, name: str) -> Tensor:

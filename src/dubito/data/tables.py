@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from array import array
@@ -21,6 +22,10 @@ from ._rows import Chunk, chunks, folder_of
 from .images import ImageFiles, Texts
 from .labels import Coder
 
+_log = logging.getLogger("dubito")
+LARGEST = float(np.finfo(np.float32).max)  # larger numbers leave no room for their squares
+MOST_ROUNDING = 1e-2  # of a column's deviation
+
 
 def read_table(
     source: str | os.PathLike[str] | Any,
@@ -38,6 +43,7 @@ def read_table(
     missing: str = "refuse",
     encoding: str | None = None,
     delimiter: str | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> LabelledData:
     """A table with one row per example, or per given label, as `LabelledData`; read in chunks.
 
@@ -56,6 +62,8 @@ def read_table(
         size: side of the squares that images are scaled to.
         classes: class names in the order wanted; other labels are refused.
         missing: "refuse" rows without a label or "keep" them with label -1.
+        dtype: of the features. float32 holds seven digits: a warning is logged where a column needs more, as
+            timestamps and large ids do; centre and scale such a column in float64.
 
     Example:
         >>> import pandas
@@ -75,7 +83,7 @@ def read_table(
         )
     wanted = [c for c in (label, image, clean, id, item, annotator, *(features or ())) if c is not None]
     table = chunks(source, list(dict.fromkeys(wanted)), encoding=encoding, delimiter=delimiter)
-    inputs = _Inputs(image, features, Path(images) if images is not None else folder_of(source), size)
+    inputs = _Inputs(image, features, Path(images) if images is not None else folder_of(source), size, dtype)
     name = Path(source).name if isinstance(source, str | os.PathLike) else "data frame"
     if item is None or annotator is None:
         return _examples(table, inputs, name, label, clean, id, classes, missing)
@@ -166,9 +174,14 @@ class _Inputs:
     """Collects image paths or numbers while a table streams by."""
 
     def __init__(
-        self, image: str | None, features: Sequence[str] | None, root: Path, size: int | None
+        self,
+        image: str | None,
+        features: Sequence[str] | None,
+        root: Path,
+        size: int | None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.image, self.features, self.root, self.size = image, features, root, size
+        self.image, self.features, self.root, self.size, self.dtype = image, features, root, size, dtype
         self.paths: list[str] = []
         self.blocks: list[Array] = []
 
@@ -176,7 +189,7 @@ class _Inputs:
         if self.image is not None:
             self.paths += [_path(self.root, chunk, row, self.image) for row in rows]
         elif self.features is not None:
-            block = np.empty((len(rows), len(self.features)), np.float32)
+            block = np.empty((len(rows), len(self.features)))
             for j, column in enumerate(self.features):
                 block[:, j] = _numbers(chunk, rows, column)
             self.blocks.append(block)
@@ -187,8 +200,20 @@ class _Inputs:
         if self.image is not None:
             return ImageFiles(self.root, Texts(self.paths), self.size)
         if self.features is not None:
-            return torch.from_numpy(np.concatenate(self.blocks))
+            x = torch.from_numpy(np.concatenate(self.blocks))
+            made = x.to(self.dtype)
+            self._warn_of_digits(x, made, name)
+            return made
         return torch.zeros(n, 0)
+
+    def _warn_of_digits(self, x: Tensor, made: Tensor, name: str) -> None:
+        """Log columns whose rounding is not small against what they vary by."""
+        for j, column in enumerate(self.features or ()):
+            deviation = float(x[:, j].std(correction=0))
+            lost = float((x[:, j] - made[:, j].double()).abs().max())
+            varies = deviation > 1e-14 * float(x[:, j].abs().max())
+            if varies and lost > MOST_ROUNDING * deviation:
+                _log.warning("%s, column %r: %s rounds what its numbers differ by", name, column, self.dtype)
 
 
 def _path(root: Path, chunk: Chunk, row: int, column: str) -> str:
@@ -213,9 +238,8 @@ def _numbers(chunk: Chunk, rows: Sequence[int], column: str) -> Array:
     """A column of finite numbers; on failure the first cell that is none is named."""
     cells = chunk.cells[column]
     numbers = [_number(cells[row]) for row in rows]
-    with np.errstate(over="ignore"):
-        values = np.array(numbers, np.float32)
-    bad = np.flatnonzero(~np.isfinite(values))
+    values = np.array(numbers)
+    bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if len(bad):
         cell = cells[rows[bad[0]]]
         comma = isinstance(cell, str) and "," in cell
