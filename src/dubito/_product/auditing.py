@@ -14,7 +14,7 @@ import torch
 from .._audit import Audit, audit
 from .._files import make_folder
 from .._report import ReportData, report, without_names
-from .._report.audits import SENTENCES, from_audit
+from .._report.audits import from_audit, kind_of
 from ..crowd import CrowdLabels
 from ..data import LabelledData, read_npz
 from ..errors import DubitoError
@@ -194,7 +194,7 @@ def summary(found: Findings, aliases: Mapping[str, str] | None = None) -> Iterat
     yield (
         f"wrong labels: {100 * rate.value:.1f} % (95 % interval {100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
     )
-    yield f"kind of noise: {a.kind.name} - {SENTENCES.get(a.kind.name, '')}"
+    yield "kind of noise: " + " - ".join(kind_of(a))
     best = a.kind.evidence[0].bic
     yield "  evidence (BIC above the best): " + ", ".join(
         f"{e.model} {e.bic - best:+,.0f}" for e in a.kind.evidence

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 
 from .._report import Annotator, Curve, Fact, Matrix, ReportData
-from .._report.audits import SENTENCES, from_audit, worth_checking
+from .._report.audits import from_audit, kind_of, worth_checking
 from ..data import LabelledData
 from .choice import Choice
 from .findings import Findings, People
-from .portfolio import FEW_WRONG
 from .scores import as_facts, bins
 
 Array = np.ndarray[Any, Any]
@@ -67,9 +66,7 @@ def _summary(
     left = " that were not checked" if checked and found.people is None else ""
     noisy, true = metrics["noisy_accuracy"], metrics.get("true_accuracy") or metrics["estimated_accuracy"]
     how = "" if "true_accuracy" in metrics else "by our estimate "
-    kind = SENTENCES.get(found.audit.kind.name, found.audit.kind.name)
-    if found.audit.kind.name == "none" and rate.value >= FEW_WRONG:  # nothing is told apart by so few labels
-        kind = "what kind of noise that is, these labels cannot tell"
+    kind = kind_of(found.audit)[1]
     wrong = (
         f"About {100 * rate.value:.1f} % of the {N:,} labels{left} are wrong (95 % interval "
         f"{100 * rate.low:.1f} to {100 * rate.high:.1f} %): {kind[0].lower()}{kind[1:]}."

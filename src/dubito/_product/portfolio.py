@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+from .._report.audits import FEW_WRONG
 from ..papers.which import Evidence, evidence, table
 
-FEW_WRONG = 0.02  # share of wrong labels up to which a set counts as clean
 BASELINE = "ce"
 ALWAYS = ("gce:q=0.7", "ln", "ln:temperature=0.5,lam=1.0")  # robust losses that race on noisy labels
 MORE = ("bi-tempered", "nan")  # those that join where they were first or level with the first

@@ -11,6 +11,7 @@ from .data import Annotator, Check, Fact, Matrix, ReportData, Suspicion
 if TYPE_CHECKING:
     from .._audit import Audit
 
+FEW_WRONG = 0.02  # share of wrong labels up to which a set counts as clean
 SENTENCES = {
     "none": "There is hardly any label noise",
     "symmetric": "Wrong labels go to all other classes alike (symmetric noise)",
@@ -19,6 +20,14 @@ SENTENCES = {
     "input-dependent": "How often labels are wrong depends on the input, beyond its class",
     "annotator-specific": "How often labels are wrong depends on who gave them",
 }
+
+
+def kind_of(audit: Audit) -> tuple[str, str]:
+    """The kind of noise by name and in a sentence; there may be noise whose kind so few labels do not tell."""
+    name = audit.kind.name
+    if name == "none" and audit.noise_rate.value >= FEW_WRONG:
+        return "unclear", "What kind of noise that is, these labels cannot tell"
+    return name, SENTENCES.get(name, name)
 
 
 def from_audit(
@@ -91,7 +100,7 @@ def _summary(audit: Audit) -> list[str]:
     of = f"{N:,} labels" if len(audit.given) == N else f"{N:,} unchecked labels"
     return [
         f"About {100 * rate.value:.1f} % of the {of} are wrong{spread}.",
-        f"{SENTENCES.get(audit.kind.name, audit.kind.name)}.",
+        f"{kind_of(audit)[1]}.",
         worth_checking(audit),
     ]
 
@@ -121,7 +130,7 @@ def _noise(audit: Audit) -> list[Fact]:
     rate, best = audit.noise_rate, audit.kind.evidence[0].bic
     out = [
         Fact("share of wrong labels", rate.value, rate.low, rate.high),
-        Fact("kind of noise", audit.kind.name),
+        Fact("kind of noise", kind_of(audit)[0]),
     ]
     for e in audit.kind.evidence:
         gap = e.bic - best
