@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from product_tables import blobs
+from product_tables import NAMES, blobs, dubito, write
 
 from dubito._audit import Estimate, audit
 from dubito._product.auditing import summary
@@ -27,3 +27,9 @@ def test_noise_of_no_known_kind_is_not_called_hardly_any():
     assert "hardly any" not in words(0.05)
     assert "kind of noise: unclear - What kind of noise that is, these labels cannot tell" in words(0.05)
     assert "kind of noise: none - There is hardly any label noise" in words(0.01)
+
+
+def test_labels_of_checked_items_are_counted_once(trained_crowd, three, tmp_path):
+    gold = write(tmp_path / "g.csv", ["item", "gold"], [(f"i{i}", NAMES[three.true[i]]) for i in range(10)])
+    said = dubito("audit", trained_crowd, "--gold", gold, "--out", tmp_path / "a")
+    assert "360 labels, 20 of them on 10 checked items, 3 classes" in said

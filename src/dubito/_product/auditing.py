@@ -188,9 +188,7 @@ def summary(found: Findings, aliases: Mapping[str, str] | None = None) -> Iterat
         return (aliases or {}).get(str(who), str(who))
 
     rate, names = a.noise_rate, [str(c) for c in a.classes.tolist()]
-    known = int((found.gold >= 0).sum())
-    more = f", besides {known:,} checked {'items' if found.people else 'ones'}" if known else ""
-    yield f"{len(a.given):,} labels{more}, {len(names)} classes"
+    yield f"{len(a.given):,} labels{_checked(found)}, {len(names)} classes"
     yield (
         f"wrong labels: {100 * rate.value:.1f} % (95 % interval {100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
     )
@@ -220,6 +218,15 @@ def summary(found: Findings, aliases: Mapping[str, str] | None = None) -> Iterat
         yield f"  {p.checked:,} labels: {p.found.value:,.0f} errors found, {100 * p.left.value:.1f} % left wrong"
     for note in a.notes:
         yield f"note: {note}"
+
+
+def _checked(found: Findings) -> str:
+    """How many labels were checked: of a crowd those of checked items are among the others, else beside them."""
+    if found.people is None:
+        known = int((found.gold >= 0).sum())
+        return f", besides {known:,} checked ones" if known else ""
+    items = found.rows[found.gold[found.rows] >= 0]
+    return f", {len(items):,} of them on {len(np.unique(items)):,} checked items" if len(items) else ""
 
 
 def _confusions(a: Audit, names: list[str]) -> Iterator[str]:
