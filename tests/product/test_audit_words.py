@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from product_tables import NAMES, blobs, dubito, write
+from product_tables import FAST, NAMES, blobs, dubito, write
 
 from dubito._audit import Estimate, audit
 from dubito._product.auditing import summary
@@ -33,3 +33,17 @@ def test_labels_of_checked_items_are_counted_once(trained_crowd, three, tmp_path
     gold = write(tmp_path / "g.csv", ["item", "gold"], [(f"i{i}", NAMES[three.true[i]]) for i in range(10)])
     said = dubito("audit", trained_crowd, "--gold", gold, "--out", tmp_path / "a")
     assert "360 labels, 20 of them on 10 checked items, 3 classes" in said
+
+
+def test_labels_given_twice_by_one_annotator_are_told_of(three, tmp_path):
+    once = [(f"i{i}", f"w{r}", NAMES[three.true[i]], *three.x[i]) for i in range(60) for r in range(2)]
+    other = [(*once[k][:2], NAMES[(three.true[k // 2] + 1) % 3], *once[k][3:]) for k in (0, 5)]
+    table = write(tmp_path / "c.csv", ["item", "worker", "label", "a", "b"], [*once, *once[:6:2], *other])
+    told = "repeated labels: 4 pairs of item and annotator (2 repeat one label, 2 contradict it; each label counts)"
+    assert told in dubito("fit", table, "--out", tmp_path / "run", "--method", "ce", *FAST)
+    assert f"note: {told}" in dubito("audit", tmp_path / "run", "--out", tmp_path / "a")
+    p = np.full((60, 3), 0.1)
+    p[np.arange(60), three.true[:60]] = 0.8
+    np.save(tmp_path / "p.npy", p)
+    said = dubito("audit", table, "--probs", tmp_path / "p.npy", "--out", tmp_path / "b")
+    assert f"note: {told}" in said

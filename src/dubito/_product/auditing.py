@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .._audit import Audit, audit
 from .._files import make_folder
@@ -22,6 +23,7 @@ from . import gold as golden
 from . import page, stored, writing
 from .findings import Findings, find
 from .given import read_labels, read_probs
+from .overview import repeats, sentence
 from .sources import find as find_source
 from .tasks import FitJob, Say, fit, task_of
 from .training import GOLD
@@ -95,7 +97,15 @@ def of_run(folder: Path, job: FitJob | None = None) -> tuple[Findings, LabelledD
     part = data.subset(rows)
     part = replace(part, extra={**part.extra, GOLD: codes})
     log_p = torch.from_numpy(saved["probs"]).double().clamp(min=1e-30).log()
-    return find(part, log_p, before.setting.seed), part
+    found = find(part, log_p, before.setting.seed)
+    if part.crowd is not None:
+        found = replace(found, audit=_told(found.audit, *part.crowd))
+    return found, part
+
+
+def _told(a: Audit, item: Tensor, annotator: Tensor, label: Tensor) -> Audit:
+    """The audit with a note on labels that one annotator gave one item."""
+    return replace(a, notes=(*a.notes, *map(sentence, repeats(item, annotator, label))))
 
 
 def _judge(job: FitJob, path: Path) -> Findings:
@@ -127,7 +137,7 @@ def _judge(job: FitJob, path: Path) -> Findings:
             item_ids=items,
             duplicates="keep",
         )
-        found = audit(crowd, probs)
+        found = _told(audit(crowd, probs), crowd.item, crowd.annotator, crowd.label)
         place = {name: i for i, name in enumerate(items)}
         rows = np.array([place[str(i)] for i in found.ids])
         return Findings(found, rows, probs, probs, np.full(len(probs), -1))

@@ -32,6 +32,7 @@ def facts(data: LabelledData, source: Source) -> list[Fact]:
         out.append(Fact("labels", int(counts.sum()), note=NO_LABEL if matrix else ""))
         out.append(Fact("annotators", len(data.annotators), note=_spread(people, " labels each")))
         out.append(Fact("labels per item", _spread(each[each > 0])))
+        out += repeats(*data.crowd)
     if without:
         why = f"; {NO_LABEL}" if source.kind == "arrays" else ""
         out.append(Fact("items without a label", without, note=f"predicted, not learned from{why}"))
@@ -45,9 +46,7 @@ def facts(data: LabelledData, source: Source) -> list[Fact]:
 def sentences(data: LabelledData, source: Source, setting: Setting, method: str, folds: int) -> list[str]:
     """The facts as lines for a terminal."""
     lines = [f"Understood {source.path}:"]
-    lines += [
-        f"  {f.name}: {_value(f.value)}" + (f" ({f.note})" if f.note else "") for f in facts(data, source)
-    ]
+    lines += [f"  {sentence(f)}" for f in facts(data, source)]
     if source.left_out:
         twice = tuple(n for n in dict.fromkeys(source.left_out) if source.left_out.count(n) > 1)
         once = tuple(n for n in source.left_out if n not in twice)
@@ -88,6 +87,32 @@ def balance(counts: Tensor, classes: tuple[str, ...]) -> str:
         return _between(classes).join(f"{name} {p:.1f} %" for name, p in zip(classes, share.tolist()))
     low, high = int(share.argmin()), int(share.argmax())
     return f"{classes[low]} {share[low]:.1f} % (least) to {classes[high]} {share[high]:.1f} % (most)"
+
+
+def repeats(item: Tensor, annotator: Tensor, label: Tensor) -> list[Fact]:
+    """Whether annotators labelled an item more than once, in one way or in different ones; empty if nobody did.
+
+    Example:
+        >>> [f.value for f in repeats(*torch.tensor([[0, 0, 0, 1], [5, 5, 6, 5], [1, 1, 2, 1]]))]
+        ['1 pair of item and annotator']
+    """
+    if not item.numel():
+        return []
+    pair = item.long() * (int(annotator.max()) + 1) + annotator.long()
+    _, which, count = pair.unique(return_inverse=True, return_counts=True)
+    classes = int(label.max()) + 1
+    kinds = torch.bincount((which * classes + label.long()).unique() // classes)
+    again = int((count > 1).sum())
+    if not again:
+        return []
+    differ = int((kinds > 1).sum())
+    note = f"{again - differ:,} repeat one label, {differ:,} contradict it; each label counts"
+    return [Fact("repeated labels", f"{again:,} pair{'s'[: again > 1]} of item and annotator", note=note)]
+
+
+def sentence(fact: Fact) -> str:
+    """A fact as a line of text."""
+    return f"{fact.name}: {_value(fact.value)}" + (f" ({fact.note})" if fact.note else "")
 
 
 def _repeated(data: LabelledData) -> list[str]:
