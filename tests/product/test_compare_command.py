@@ -56,8 +56,10 @@ def test_command_prints_json_alone_and_resumes(table, tmp_path, monkeypatch):
     text = dubito(*words)
     assert "paired t-tests over seeds" in text
     assert json.loads((tmp_path / "c" / "compare.json").read_text())[0]["seeds"] == 2
+    before = (tmp_path / "c" / "compare.csv").read_bytes()
     monkeypatch.setattr(training, "_train", lambda *a: pytest.fail("trained again"))
     dubito(*words)
+    assert (tmp_path / "c" / "compare.csv").read_bytes() == before, "seconds are those of the training"
 
 
 def test_a_crowd_is_compared_by_its_labels(crowd):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import checkpoint
 from .._files import replace_file
 from ..data import LabelledData
 from ..errors import DubitoError, nearest
@@ -26,6 +27,7 @@ from .classify import check_method, prepare
 from .overview import sentences
 from .tasks import FitJob, Say
 from .training import Folds, Setting, slug, train
+from .writing import read_json, write_json
 
 FORMATS = ("text", "csv", "json")
 PARTS = 5  # a fifth of the items validates
@@ -92,9 +94,23 @@ def _one(
 ) -> dict[str, Any]:
     began = time.monotonic()
     choice, made = learn(setting, method, data, valid, folds=folds, place=place, say=say)
+    spent = time.monotonic() - began
+    if place is not None:
+        spent = _first_time(place / slug(method), spent)
     scores = evaluate(made.model.cpu(), valid.to("cpu"))
     chosen = choice.method if method == "auto" else ""
-    return {**scores, "seconds": time.monotonic() - began, "chosen": chosen}
+    return {**scores, "seconds": spent, "chosen": chosen}
+
+
+def _first_time(place: Path, spent: float) -> float:
+    """The seconds that the network at this place took to train: those noted before, unless it is a new one."""
+    done = checkpoint.load_latest(place / "done")
+    key, file = None if done is None else done.state.get("key"), place / "seconds.json"
+    noted = read_json(file) if file.is_file() else {}
+    if noted.get("network") == key and isinstance(noted.get("seconds"), float):
+        return float(noted["seconds"])
+    write_json(file, {"network": key, "seconds": spent})
+    return spent
 
 
 def learn(
