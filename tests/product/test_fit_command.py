@@ -154,6 +154,21 @@ def test_a_scale_is_exact_far_from_zero_and_leaves_constants():
         scale_of(LabelledData(1e200 * x, torch.zeros(5, dtype=torch.int64)))
 
 
+def test_it_says_truly_why_a_column_is_not_used(three, tmp_path):
+    rows = [
+        (x, "" if i % 6 == 0 else i, "?" if i % 5 == 0 else i, "t", y, NAMES[k])
+        for i, ((x, y), k) in enumerate(zip(three.x, three.given))
+    ]
+    table = write(tmp_path / "t.csv", ["a", "age", "odd", "note", "b", "label"], rows)
+    said = dubito("fit", table, "--features", "a", "--out", tmp_path / "run", "--method", "ce", *FAST)
+    assert (
+        "  not used: age (83 % numbers, gaps in 17 %: fill in numbers, or drop those rows, to use it)" in said
+    )
+    assert "  not used: odd (80 % numbers, text in 20 %" in said
+    assert "  not used: note (no numbers; --features names columns)" in said
+    assert "  not used: b (not named by --features)" in said
+
+
 def test_predictions_of_a_stored_run(trained, table, tmp_path):
     out = tmp_path / "p.csv"
     dubito("predict", trained, table, "--out", out)

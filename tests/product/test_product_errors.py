@@ -155,6 +155,14 @@ def test_probabilities_must_fit(tmp_path):
         read_probs(path, labels)
 
 
+def test_a_column_with_gaps_is_named_where_nothing_else_is_left(tmp_path):
+    rows = [("" if i % 5 == 0 else i, "xy"[i % 2]) for i in range(40)]
+    table = write(tmp_path / "t.csv", ["age", "label"], rows)
+    said = fit(table, tmp_path / "run")
+    assert "nothing to learn from" in said
+    assert "fill the gaps in column 'age', or drop those rows" in said
+
+
 def test_a_missing_label_of_a_crowd_is_met_with_a_remedy_of_the_command(tmp_path):
     rows = [(f"i{i // 2}", f"w{i % 2}", "xy"[i % 2], i // 2) for i in range(12)]
     table = write(tmp_path / "c.csv", ["item", "worker", "label", "a"], [*rows, ("i6", "w0", "", 6)])

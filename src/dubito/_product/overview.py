@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from .._report import Fact
 from ..data import LabelledData
+from ..data.tables import _number
 from .arrays import NO_LABEL
-from .sources import Source
+from .sources import MOSTLY, Source, first_rows
 from .training import Setting
 
 MOST_NAMES = 8
+GAPS = ("", "none", "nan", "nat")
 
 
 def facts(data: LabelledData, source: Source) -> list[Fact]:
@@ -47,19 +53,48 @@ def sentences(data: LabelledData, source: Source, setting: Setting, method: str,
     """The facts as lines for a terminal."""
     lines = [f"Understood {source.path}:"]
     lines += [f"  {sentence(f)}" for f in facts(data, source)]
-    if source.left_out:
-        twice = tuple(n for n in dict.fromkeys(source.left_out) if source.left_out.count(n) > 1)
-        once = tuple(n for n in source.left_out if n not in twice)
-        why = "no numbers, or not the same for all labels of an item" if source.item else "no numbers"
-        if once:
-            lines.append(f"  not used: {_names(once)} ({why}; --features names columns)")
-        if twice:
-            lines.append(f"  not used: {_names(twice)} (several columns have this name)")
+    lines += _not_used(source)
     lines.append(
         f"  training: method {method}, network {setting.backbone}, {setting.epochs} epochs, "
         f"{folds} folds, seed {setting.seed}"
     )
     return lines
+
+
+def _not_used(source: Source) -> list[str]:
+    """Columns that are left out, and why."""
+    twice = tuple(n for n in dict.fromkeys(source.left_out) if source.left_out.count(n) > 1)
+    once = tuple(n for n in source.left_out if n not in twice)
+    groups: dict[str, tuple[str, ...]] = {}
+    for name, why in _reasons(source, once).items():
+        groups[why] = (*groups.get(why, ()), name)
+    if twice:
+        groups["several columns have this name"] = twice
+    return [f"  not used: {_names(names)} ({why})" for why, names in groups.items()]
+
+
+def _reasons(source: Source, names: tuple[str, ...]) -> dict[str, str]:
+    """Why columns are no features, by their first rows, as `sources` decides it."""
+    if source.image or not names:
+        return dict.fromkeys(names, "the images are what is learned from")
+    cells = first_rows(Path(source.path), names, source.delimiter).cells
+    return {name: _reason(cells[name], source.item is not None) for name in names}
+
+
+def _reason(cells: Sequence[Any], crowd: bool) -> str:
+    numbers = sum(_number(c) == _number(c) and not isinstance(c, bool) for c in cells) / len(cells)
+    gaps = sum(str(c).strip().lower() in GAPS for c in cells) / len(cells)
+    if numbers >= MOSTLY:
+        return f"{'not the same for all labels of an item, or ' if crowd else ''}not named by --features"
+    if numbers == 0:
+        return "no numbers; --features names columns"
+    parts = ("gaps", gaps), ("text", 1 - numbers - gaps)
+    rest = ", ".join(f"{what} in {_percent(share)}" for what, share in parts if share > 1e-9)
+    return f"{_percent(numbers)} numbers, {rest}: fill in numbers, or drop those rows, to use it"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if 0.01 <= share <= 0.99 else f"{100 * share:.2g} %"
 
 
 def given(data: LabelledData) -> Tensor:

@@ -219,6 +219,8 @@ def _why_nothing(names: Sequence[str], annotator: str | None, head: Chunk) -> st
         ):
             where = head.where(0, name).rpartition(", line")[2]
             return f"write decimal points, not commas, as in line{where}: {cells[0]!r}"
+        if numeric([c for c in cells if c is not None and str(c).strip()]) and not numeric(cells):
+            return f"fill the gaps in column {name!r}, or drop those rows"
     return "for labels alone use `dubito crowd`" if annotator else None
 
 
