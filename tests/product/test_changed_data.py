@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from product_tables import FAST, NAMES, blobs, dubito, read, single_table, write
 
 from dubito._product.comparing import lines
+from dubito._product.reading import Scale
 from dubito._product.stored import load
 
 
@@ -42,6 +45,19 @@ def test_rows_in_another_order_are_other_data(moved, three, tmp_path):
     assert not (run / "gold.csv").exists()
     data.write_text("\n".join([head, *rows]) + "\n")
     assert "180 labels" in dubito("audit", run, "--out", tmp_path / "a")
+
+
+def test_runs_whose_features_were_read_in_float32_go_on(three, tmp_path, monkeypatch):
+    data = single_table(tmp_path / "labels.csv", three)
+
+    def narrow(self, examples):
+        return exact(self, replace(examples, inputs=examples.inputs.float()), torch.float32)
+
+    exact = Scale.apply
+    monkeypatch.setattr(Scale, "apply", narrow)
+    dubito("fit", data, "--out", tmp_path / "run", "--method", "ce", *FAST)
+    monkeypatch.undo()
+    assert "180 labels" in dubito("audit", tmp_path / "run", "--out", tmp_path / "a")
 
 
 def test_a_file_of_the_same_name_here_is_not_taken_for_the_runs(tmp_path, three, monkeypatch):

@@ -32,10 +32,10 @@ class Scale:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def apply(self, data: LabelledData) -> LabelledData:
-        """The same examples on this scale."""
+    def apply(self, data: LabelledData, precision: torch.dtype = torch.float64) -> LabelledData:
+        """The same examples on this scale, with means and deviations of this precision."""
         if isinstance(data.inputs, Tensor) and data.inputs.dim() == 2:
-            mean, std = (torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
+            mean, std = (torch.tensor(v, dtype=precision) for v in (self.mean, self.std))
             x = (data.inputs.double() - mean) / std
             return replace(data, inputs=torch.asinh(x).float(), mean=None, std=None)
         return data.with_statistics(self.mean, self.std)
