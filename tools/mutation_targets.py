@@ -93,6 +93,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "integrals", "noise_and_panels", "two_classes_exactly", "all_classes", "integrals_border"
     ),
     "integrals.factors": _in("integrals", "factors", "integrals_border"),
+    "integrals.climb": _in("integrals", "factor_steps", "factor_walls"),
     "integrals.gumbel_normal": _in("integrals", "gumbel_normal_nodes", "gumbel_normal", "likelihood"),
     "integrals.draws": _in("integrals", "routes_to_kernels", "sampled"),
     "integrals.expected": (*_in("integrals", "all_classes", "integrals_border"), *SOFTMAX),
