@@ -87,23 +87,17 @@ def crowd(
     if not exists(labels):
         raise DubitoError("no such file", where=str(labels))
     place = (out or labels.with_name(f"{labels.stem}-consensus")) if files else None
-    try:
-        done = run(
-            labels,
-            item=item,
-            annotator=annotator,
-            label=label,
-            method=method,
-            out=place,
-            anonymise=anonymise,
-            duplicates=duplicates,
-            delimiter=delimiter,
-        )
-    except DubitoError as error:
-        if "duplicates=" not in (error.remedy or ""):
-            raise
-        where = f"{labels}, {error.where}"
-        raise DubitoError(error.what, where=where, remedy="pass --duplicates first, last or keep") from None
+    done = run(
+        labels,
+        item=item,
+        annotator=annotator,
+        label=label,
+        method=method,
+        out=place,
+        anonymise=anonymise,
+        duplicates=duplicates,
+        delimiter=delimiter,
+    )
     Console().print(render(done.summary))
     for path in done.files:
         typer.echo(printable(f"written: {path}"))
