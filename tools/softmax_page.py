@@ -49,7 +49,9 @@ print(reports[0])  # which method, why, how many points, and the error it knows 
 | `qmc` | scrambled Sobol points shared by the batch | four or more factors; logistic or Gumbel noise; all classes at a loose tolerance |
 | `mc` | random draws, as the papers do | never: ask for it |
 
-With up to three factors a Gauss-Hermite rule over them goes around the quadrature. `predictive_variance` gives the
+With up to three factors a Gauss-Hermite rule over them goes around the quadrature. Where the factors are large beside
+the rest of the noise and the temperature, p is a step in them, and orders of a rule may agree on a wrong value: such
+rows are held against 8,192 quasi-random points, and all classes have to sum to 1. `predictive_variance` gives the
 variance of the softmax without keeping draws. A temperature can be learned (`het:temperature=learned`, or any module as
 the model's `temperature`) or chosen on validation log-likelihood (`compose.search`);
 [what temperature does](temperature.md) is a page of its own.
