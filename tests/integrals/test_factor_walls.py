@@ -87,3 +87,7 @@ def test_modes_and_widths_beside_a_wall(monkeypatch):
     assert float(found.place) == pytest.approx(2.0, abs=1e-3)
     assert 0.2 < float(found.root.abs()) <= 1.0
     assert found.hard.tolist() == [0]
+    rows = climb.Climb(zero, zero + 1, load, zero[:, :1], torch.tensor([0]))
+    one = torch.ones(1, 1, dtype=F64)
+    wider = rows.widened(2 * one, one.unsqueeze(-1), 1e-6 * one)
+    assert float(wider) == pytest.approx(2**12 * 1e-6)  # twelve doublings at most
