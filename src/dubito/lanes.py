@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _thin, checkpoint
+from . import checkpoint
+from ._fused import Fused, suits
 from ._lane_plan import Plan
 from ._lane_rules import PROCEDURES, Rule, rule_of
 from ._method import Stages
@@ -76,8 +77,9 @@ class Lane:
         stages: the method's stages; its procedure is `Plain`, `CoTeaching` or `SelfPaced`.
         data: training examples; moved to `device`.
         augment: as in `train.fit`.
-        half: bfloat16 autocast, channels-last memory and convolutions by `_thin` for the backbone, on a GPU only.
-        compile: fuse the backbone's kernels with torch.compile, on a GPU only.
+        half: the backbone in bfloat16, on a GPU only: by kernels of ours (`_fused`) where they know the network, else
+            by autocast with channels-last memory.
+        compile: fuse the kernels of other backbones with torch.compile, on a GPU only.
     """
 
     def __init__(
@@ -104,7 +106,8 @@ class Lane:
         self.stages, self.data, self.seed, self.augment = stages, data.to(device), seed, augment
         # A tensor, so that lanes of other seeds share compiled kernels.
         self.key = torch.tensor(seed, device=device)
-        self.networks = [self._network(m, compile) for m in self.procedure.children() if isinstance(m, Model)]
+        self.compile, self.fused = compile and self.on_gpu, dict[Model, Fused]()
+        self.networks = [self._network(m) for m in self.procedure.children() if isinstance(m, Model)]
         self.stream = own_stream(self.on_gpu)
         self.waiting: deque[torch.cuda.Event] = deque()  # the end of each step that may be under way
         self.epoch = 0
@@ -133,6 +136,7 @@ class Lane:
             save_every: epochs between further checkpoints, for a process that is killed; 0 for none.
         """
         total, count = steps or -(-len(self.data) * epochs // batch_size), len(self.data)
+        self._make_fast(batch_size)
         with self.context():
             plan = Plan(-(-count // batch_size) + 1, batch_size, self.data.device)
             opt, rule = self._optimizer(optimizer), rule_of(self.procedure, batch_size)
@@ -242,15 +246,20 @@ class Lane:
         loss.backward()
         opt.step()
 
-    def _network(self, model: Model, compile: bool) -> Step:
-        """A network of the procedure as a step of this lane, made fast for the device."""
+    def _network(self, model: Model) -> Step:
+        """A network of the procedure as a step of this lane."""
         if self.half:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            _thin.adopt(model.backbone)
-        if compile and self.on_gpu:
-            # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes slow.
-            model.backbone.compile(dynamic=False)
         return Step(model, self._tabulated(self.stages), partial(self._latent, model))
+
+    def _make_fast(self, batch_size: int) -> None:
+        """Kernels for steps of this size: ours for the networks that they know, else compiled ones."""
+        for model in (network.model for network in self.networks):
+            if self.half and suits(model.backbone, batch_size):
+                self.fused[model] = Fused(model.backbone, batch_size)
+            elif self.compile:
+                # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes slow.
+                model.backbone.compile(dynamic=False)
 
     def _tabulated(self, stages: Stages) -> Stages:
         """What the target function makes of each class, looked up: a graph cannot hold work of the host."""
@@ -273,6 +282,9 @@ class Lane:
         """The backbone in half precision, where that is wanted; the head, the loss and the scores in float32."""
         if not self.half:
             return model.latent(x)
+        fused = self.fused.get(model)
+        if fused is not None and model.training and fused.takes(x):
+            return model.head(fused(x))  # type: ignore[no-any-return]
         # Without the cache: a cast made during capture would be reused outside of it.
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
             features = model.backbone(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)

@@ -1,0 +1,112 @@
+// What all kernels share. Images are (N, H, W, C) in bfloat16, eight channels to a load; sums are float32.
+
+typedef unsigned int u32;
+typedef unsigned short bf16;
+
+__device__ __forceinline__ float low(u32 pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+__device__ __forceinline__ u32 pack(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+__device__ __forceinline__ void unpack(const uint4& from, float (&to)[8]) {
+  to[0] = low(from.x), to[1] = high(from.x), to[2] = low(from.y), to[3] = high(from.y);
+  to[4] = low(from.z), to[5] = high(from.z), to[6] = low(from.w), to[7] = high(from.w);
+}
+
+__device__ __forceinline__ uint4 pack(const float (&v)[8]) {
+  return make_uint4(pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
+}
+
+__device__ __forceinline__ uint4 eight(const bf16* at) { return __ldg(reinterpret_cast<const uint4*>(at)); }
+
+// Eight channels of relu(scale x + shift); without a scale they stay as they are.
+struct Activation {
+  float scale[8], shift[8];
+  bool on;
+
+  __device__ __forceinline__ Activation(const float* scales, const float* shifts, int channel) : on(scales != nullptr) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      scale[j] = on ? scales[channel + j] : 1.f;
+      shift[j] = on ? shifts[channel + j] : 0.f;
+    }
+  }
+
+  __device__ __forceinline__ uint4 operator()(uint4 x) const {
+    if (!on) return x;
+    float v[8];
+    unpack(x, v);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v[j] = fmaxf(fmaf(v[j], scale[j], shift[j]), 0.f);
+    return pack(v);
+  }
+};
+
+__device__ __forceinline__ u32 shared_at(const void* at) { return static_cast<u32>(__cvta_generic_to_shared(at)); }
+
+__device__ __forceinline__ void ldmatrix4(u32 (&to)[4], u32 at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix4_turned(u32 (&to)[4], u32 at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix2_turned(u32& first, u32& second, u32 at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+               : "=r"(first), "=r"(second) : "r"(at) : "memory");
+}
+
+// d += a b for a of 16 x 16, b of 16 x 8.
+__device__ __forceinline__ void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void copy_async(u32 to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+template <int LEFT>
+__device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
+
+// Two sums per channel over a block of threads, each of which holds those of the eight channels from
+// 8 (thread mod C / 8) on; written to partial[block][2][all], from channel `first`. `room`: 16 floats a thread / 32 * C / 8.
+template <int C, int THREADS>
+__device__ __forceinline__ void sum_channels(float (&one)[8], float (&two)[8], float* room, float* partial, int block, int all, int first) {
+  constexpr int GROUPS = C / 8;
+#pragma unroll
+  for (int step = 16; step >= GROUPS; step >>= 1) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      one[j] += __shfl_xor_sync(0xffffffffu, one[j], step);
+      two[j] += __shfl_xor_sync(0xffffffffu, two[j], step);
+    }
+  }
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  __syncthreads();
+  if (lane < GROUPS) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      room[(warp * GROUPS + lane) * 16 + j] = one[j];
+      room[(warp * GROUPS + lane) * 16 + 8 + j] = two[j];
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 2 * C; i += THREADS) {
+    const int which = i / C, c = i % C;
+    float total = 0.f;
+#pragma unroll
+    for (int w = 0; w < THREADS / 32; ++w) total += room[(w * GROUPS + c / 8) * 16 + which * 8 + c % 8];
+    partial[(block * 2 + which) * all + first + c] = total;
+  }
+}

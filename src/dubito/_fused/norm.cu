@@ -1,0 +1,130 @@
+// Batch norm around the convolutions. A record is (4, C): mean, 1 / deviation, scale and shift of what is normalised.
+
+// Sums (parts, 2, C) of 16 channels a block, in a fixed order: each thread c, k of 16 x 16 takes every 16th part.
+__device__ __forceinline__ bool sum_parts(const float* partial, int parts, int channels, double& one, double& two, int& channel) {
+  __shared__ double room[2][16][16];
+  const int c = threadIdx.x % 16, k = threadIdx.x / 16;
+  channel = blockIdx.x * 16 + c;
+  double a = 0., b = 0.;
+  for (int p = k; p < parts; p += 16) {
+    a += partial[(p * 2) * channels + channel];
+    b += partial[(p * 2 + 1) * channels + channel];
+  }
+  room[0][k][c] = a, room[1][k][c] = b;
+  __syncthreads();
+  one = two = 0.;
+  if (k > 0) return false;
+  for (int j = 0; j < 16; ++j) one += room[0][j][c], two += room[1][j][c];
+  return true;
+}
+
+extern "C" __global__ void norm_forward(const float* partial, int parts, int channels, float count, const float* gamma,
+                                        const float* beta, float eps, float momentum, float* record, float* running_mean,
+                                        float* running_var) {
+  double sum, squares;
+  int c;
+  if (!sum_parts(partial, parts, channels, sum, squares, c)) return;
+  const double mean = sum / count, var = fmax(squares / count - mean * mean, 0.);
+  const double inverse = 1. / sqrt(var + eps);
+  const float scale = gamma[c] * static_cast<float>(inverse);
+  record[c] = static_cast<float>(mean);
+  record[channels + c] = static_cast<float>(inverse);
+  record[2 * channels + c] = scale;
+  record[3 * channels + c] = beta[c] - static_cast<float>(mean) * scale;
+  running_mean[c] += momentum * (static_cast<float>(mean) - running_mean[c]);
+  running_var[c] += momentum * (static_cast<float>(var * count / (count - 1.)) - running_var[c]);
+}
+
+// dx = A g + B x + C of each channel, from the sums of g and of g (x - mean); and the gradients of gamma and beta.
+extern "C" __global__ void norm_backward(const float* partial, int parts, int channels, float count, const float* record,
+                                         float* factors, float* gamma_grad, float* beta_grad) {
+  double sum, product;
+  int c;
+  if (!sum_parts(partial, parts, channels, sum, product, c)) return;
+  const double mean = record[c], inverse = record[channels + c], scale = record[2 * channels + c];
+  const double slope = -scale * inverse * inverse * product / count;
+  factors[c] = static_cast<float>(scale);
+  factors[channels + c] = static_cast<float>(slope);
+  factors[2 * channels + c] = static_cast<float>(-scale * sum / count - slope * mean);
+  gamma_grad[c] = static_cast<float>(product * inverse);
+  beta_grad[c] = static_cast<float>(sum);
+}
+
+// A g + B x + C, and `residual` where there is one.
+extern "C" __global__ void norm_input(const bf16* __restrict__ g, const bf16* __restrict__ x, const float* __restrict__ factors,
+                                      const bf16* __restrict__ residual, bf16* __restrict__ out, int channels, int chunks) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < chunks; i += gridDim.x * blockDim.x) {
+    const int c = i % (channels / 8) * 8;
+    float a[8], b[8], r[8];
+    unpack(eight(g + i * 8), a);
+    unpack(eight(x + i * 8), b);
+    if (residual) unpack(eight(residual + i * 8), r);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float v = fmaf(factors[c + j], a[j], fmaf(factors[channels + c + j], b[j], factors[2 * channels + c + j]));
+      a[j] = residual ? v + r[j] : v;
+    }
+    *reinterpret_cast<uint4*>(out + i * 8) = pack(a);
+  }
+}
+
+// relu(scale y + shift + shortcut); at stride 2 the shortcut is every other pixel of an image twice as large, with
+// `before` channels of zeros in front and as many behind.
+extern "C" __global__ void join(const bf16* __restrict__ y, const float* __restrict__ record, const bf16* __restrict__ shortcut,
+                                bf16* __restrict__ out, int channels, int side, int stride, int before, int chunks) {
+  const int inputs = channels - 2 * before;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < chunks; i += gridDim.x * blockDim.x) {
+    const int c = i % (channels / 8) * 8, pixel = i / (channels / 8);
+    float v[8], s[8];
+    unpack(eight(y + i * 8), v);
+    unpack(make_uint4(0u, 0u, 0u, 0u), s);
+    if (shortcut && stride == 1) unpack(eight(shortcut + i * 8), s);
+    if (shortcut && stride == 2 && c >= before && c < before + inputs) {
+      const int w = pixel % side * 2, h = pixel / side % side * 2, n = pixel / (side * side);
+      unpack(eight(shortcut + ((n * 2 * side + h) * 2 * side + w) * inputs + c - before), s);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v[j] = fmaxf(fmaf(v[j], record[2 * channels + c + j], record[3 * channels + c + j]) + s[j], 0.f);
+    *reinterpret_cast<uint4*>(out + i * 8) = pack(v);
+  }
+}
+
+// Mean over the pixels of each image of the activated x, in float32: a block an image, a thread a channel.
+extern "C" __global__ void pool(const bf16* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
+                                float* __restrict__ out, int channels, int pixels) {
+  const int c = threadIdx.x;
+  const bf16* at = x + blockIdx.x * pixels * channels + c;
+  const float a = scale ? scale[c] : 1.f, b = scale ? shift[c] : 0.f;
+  float total = 0.f;
+  for (int p = 0; p < pixels; ++p) total += fmaxf(fmaf(__uint_as_float(static_cast<u32>(at[p * channels]) << 16), a, b), 0.f);
+  out[blockIdx.x * channels + c] = total / pixels;
+}
+
+// The gradient of `pool`, kept where the activation of `mask` is positive, and its sums as `conv` makes them.
+template <int CHANNELS>
+__global__ void __launch_bounds__(256)
+unpool(const float* __restrict__ grad, const bf16* __restrict__ mask, const float* __restrict__ mask_scale,
+       const float* __restrict__ mask_shift, const bf16* __restrict__ stat, const float* __restrict__ mean,
+       bf16* __restrict__ out, float* __restrict__ partial, int pixels, int total) {
+  __shared__ float room[8 * CHANNELS / 8 * 16];
+  const int c = threadIdx.x % (CHANNELS / 8) * 8;
+  const Activation masked(mask_scale, mask_shift, c);
+  float one[8], two[8];
+#pragma unroll
+  for (int j = 0; j < 8; ++j) one[j] = two[j] = 0.f;
+  for (int i = blockIdx.x * 256 + threadIdx.x; i < total * (CHANNELS / 8); i += gridDim.x * 256) {
+    const int image = i / (CHANNELS / 8) / pixels;
+    float v[8], m[8], s[8];
+    unpack(eight(mask + i * 8), m);
+    unpack(eight(stat + i * 8), s);
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      v[j] = fmaf(m[j], masked.scale[j], masked.shift[j]) > 0.f ? grad[image * CHANNELS + c + j] / pixels : 0.f;
+    const uint4 rounded = pack(v);
+    *reinterpret_cast<uint4*>(out + i * 8) = rounded;
+    unpack(rounded, v);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) one[j] += v[j], two[j] = fmaf(v[j], s[j] - mean[c + j], two[j]);
+  }
+  sum_channels<CHANNELS, 256>(one, two, room, partial, blockIdx.x, CHANNELS, 0);
+}

@@ -1,0 +1,115 @@
+"""CUDA source compiled and started from here, by the libraries that torch's own CUDA build brings along."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import DubitoError
+
+_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+def available() -> bool:
+    """Whether there is a GPU with the instructions that the kernels use, and a compiler for it."""
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        return False
+    if torch.cuda.get_device_capability() < (8, 0):
+        return False
+    try:
+        _compiler(), _driver()
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def _compiler() -> ctypes.CDLL:
+    major = str(torch.version.cuda).split(".")[0]
+    return ctypes.CDLL(f"libnvrtc.so.{major}")
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _nvrtc(name: str, *arguments: Any) -> None:
+    code = getattr(_compiler(), name)(*arguments)
+    if code:
+        raise DubitoError("the CUDA compiler failed", where=name, got=f"error {code}")
+
+
+def _cuda(name: str, *arguments: Any) -> None:
+    code = getattr(_driver(), name)(*arguments)
+    if code:
+        raise DubitoError("the CUDA driver failed", where=name, got=f"error {code}")
+
+
+def compiled(source: str, names: Sequence[str]) -> dict[str, Kernel]:
+    """Kernels by their names, templates with their arguments; compiled for the present device."""
+    program, nvrtc = ctypes.c_void_p(), _compiler()
+    _nvrtc("nvrtcCreateProgram", ctypes.byref(program), source.encode(), b"dubito.cu", 0, None, None)
+    try:
+        for name in names:
+            _nvrtc("nvrtcAddNameExpression", program, name.encode())
+        major, minor = torch.cuda.get_device_capability()
+        options = (ctypes.c_char_p * 2)(f"--gpu-architecture=sm_{major}{minor}".encode(), b"--std=c++17")
+        if nvrtc.nvrtcCompileProgram(program, len(options), options):
+            raise DubitoError("the CUDA compiler refused the source", got=_log(program))
+        size = ctypes.c_size_t()
+        _nvrtc("nvrtcGetCUBINSize", program, ctypes.byref(size))
+        binary = ctypes.create_string_buffer(size.value)
+        _nvrtc("nvrtcGetCUBIN", program, binary)
+        lowered = {}
+        for name in names:
+            text = ctypes.c_char_p()
+            _nvrtc("nvrtcGetLoweredName", program, name.encode(), ctypes.byref(text))
+            lowered[name] = bytes(text.value or b"")
+    finally:
+        _nvrtc("nvrtcDestroyProgram", ctypes.byref(program))
+    torch.cuda.current_stream()  # the device's context is there before the module is loaded into it
+    module = ctypes.c_void_p()
+    _cuda("cuModuleLoadData", ctypes.byref(module), binary)
+    return {name: Kernel(module, mangled) for name, mangled in lowered.items()}
+
+
+def _log(program: ctypes.c_void_p) -> str:
+    size = ctypes.c_size_t()
+    _nvrtc("nvrtcGetProgramLogSize", program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    _nvrtc("nvrtcGetProgramLog", program, text)
+    return text.value.decode()[:2000]
+
+
+class Kernel:
+    """A function of a loaded module."""
+
+    def __init__(self, module: ctypes.c_void_p, name: bytes) -> None:
+        self.function, self.shared = ctypes.c_void_p(), 48 * 1024
+        _cuda("cuModuleGetFunction", ctypes.byref(self.function), module, name)
+
+    def __call__(
+        self, grid: Sequence[int], threads: int, shared: int, *arguments: Tensor | int | float | None
+    ) -> None:
+        """Start it on the current stream; tensors go as their addresses, numbers as 32 bits, None as no address."""
+        if shared > self.shared:
+            _cuda("cuFuncSetAttribute", self.function, _SHARED, shared)
+            self.shared = shared
+        values = [_argument(a) for a in arguments]
+        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(v) for v in values])
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        _cuda("cuLaunchKernel", self.function, *grid, threads, 1, 1, shared, stream, pointers, None)
+
+
+def _argument(value: Tensor | int | float | None) -> Any:
+    if value is None:
+        return ctypes.c_void_p(0)
+    if isinstance(value, Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_float(value)
