@@ -33,7 +33,7 @@ from .errors import DubitoError
 from .heads import Latent
 from .model import Model
 
-AHEAD = 6  # steps
+AHEAD = 12  # steps
 
 
 def runs_as_lane(stages: Stages) -> bool:

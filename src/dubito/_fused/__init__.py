@@ -44,7 +44,9 @@ def known(network: nn.Module) -> bool:
     """Whether a network is made of layers that there are tiles for."""
     if not isinstance(network, WideResNet | ResNetCIFAR) or network.stem.in_channels > 16:
         return False
-    if isinstance(network, ResNetCIFAR) and any(isinstance(b.shortcut, nn.Sequential) for b in network.blocks):
+    if isinstance(network, ResNetCIFAR) and any(
+        isinstance(b.shortcut, nn.Sequential) for b in network.blocks
+    ):
         return False
     return network.out_features in (64, 128) and all(map(tiles.known, convolutions(network).values()))
 

@@ -12,6 +12,12 @@ __device__ __forceinline__ u32 pack(float low, float high) {
   return pair;
 }
 
+__device__ __forceinline__ u32 pack_positive(float low, float high) {  // zero in place of what is negative
+  u32 pair;
+  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 __device__ __forceinline__ void unpack(const uint4& from, float (&to)[8]) {
   to[0] = low(from.x), to[1] = high(from.x), to[2] = low(from.y), to[3] = high(from.y);
   to[4] = low(from.z), to[5] = high(from.z), to[6] = low(from.w), to[7] = high(from.w);
@@ -41,10 +47,21 @@ struct Activation {
     float v[8];
     unpack(x, v);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) v[j] = fmaxf(fmaf(v[j], scale[j], shift[j]), 0.f);
-    return pack(v);
+    for (int j = 0; j < 8; ++j) v[j] = fmaf(v[j], scale[j], shift[j]);
+    return make_uint4(pack_positive(v[0], v[1]), pack_positive(v[2], v[3]), pack_positive(v[4], v[5]), pack_positive(v[6], v[7]));
   }
 };
+
+// Places of a tile that lie left and right of every image are zero, and stay so.
+template <int LINES, int COLUMNS, int WIDTH, int LEFT, int CHANNELS, int PITCH, int THREADS>
+__device__ __forceinline__ void clear_border(bf16* tile) {
+  constexpr int WIDE = WIDTH - COLUMNS;
+  for (int i = threadIdx.x; i < LINES * WIDE * (CHANNELS / 8); i += THREADS) {
+    const int which = i / (CHANNELS / 8) % (WIDE > 0 ? WIDE : 1), line = i / (CHANNELS / 8) / (WIDE > 0 ? WIDE : 1);
+    const int column = LEFT && which == 0 ? 0 : WIDTH - 1;
+    *reinterpret_cast<uint4*>(tile + (line * WIDTH + column) * PITCH + i % (CHANNELS / 8) * 8) = make_uint4(0u, 0u, 0u, 0u);
+  }
+}
 
 __device__ __forceinline__ u32 shared_at(const void* at) { return static_cast<u32>(__cvta_generic_to_shared(at)); }
 

@@ -15,7 +15,7 @@ from .plain import Pair, Plain
 from .tiles import Launch, Shape
 
 FILES = ("common.cuh", "conv.cu", "weight.cu", "norm.cu")
-SIMPLE = ("norm_forward", "norm_backward", "norm_input", "join", "pool")
+SIMPLE = ("norm_forward", "norm_backward", "norm_input", "join", "pool", "add_parts")
 BLOCKS = 528  # of the kernels that go over all pixels: four to each of 132 processors
 UNPOOL_PARTS = 64
 
@@ -46,7 +46,11 @@ class Kernels(Plain):
         return [part.view(w.shape) for part, w in zip(parts, flat)]
 
     def conv(
-        self, x: Tensor, weight: Tensor, shape: Shape, record: Tensor | None = None,
+        self,
+        x: Tensor,
+        weight: Tensor,
+        shape: Shape,
+        record: Tensor | None = None,
         residual: Tensor | None = None,
     ) -> Pair:
         launch = self.launches[shape][0]
@@ -56,8 +60,13 @@ class Kernels(Plain):
         return y, sums
 
     def conv_input(
-        self, grad: Tensor, weight: Tensor, shape: Shape, residual: Tensor | None = None,
-        mask: tuple[Tensor, Tensor | None] | None = None, stat: Pair | None = None,
+        self,
+        grad: Tensor,
+        weight: Tensor,
+        shape: Shape,
+        residual: Tensor | None = None,
+        mask: tuple[Tensor, Tensor | None] | None = None,
+        stat: Pair | None = None,
     ) -> Pair:
         launch, side = self.launches[shape][1], shape.side * shape.stride
         g = grad.new_empty(self.images, side, side, shape.inputs)
@@ -75,7 +84,10 @@ class Kernels(Plain):
         size = (launch.grid[0], shape.outputs, shape.taps, shape.inputs)
         parts = x.new_empty(size, dtype=torch.float32)
         self._start(launch, x, *_pointers(record), grad, parts, launch.parts)
-        return parts.sum(0)
+        found = parts.new_empty(size[1:])
+        size4 = found.numel() // 4
+        self.kernels["add_parts"]((-(-size4 // 64), 1, 1), 64, 0, parts, found, len(parts), size4)
+        return found
 
     def norm(self, sums: Tensor, count: int, layer: nn.BatchNorm2d) -> Tensor:
         channels = sums.shape[-1]
@@ -92,7 +104,16 @@ class Kernels(Plain):
         found = sums.new_empty(5, channels)
         factors, scale, shift = found[:3], found[3], found[4]
         self._simple(
-            "norm_backward", channels // 16, sums, len(sums), channels, float(count), record, factors, scale, shift
+            "norm_backward",
+            channels // 16,
+            sums,
+            len(sums),
+            channels,
+            float(count),
+            record,
+            factors,
+            scale,
+            shift,
         )
         return factors, scale, shift
 
@@ -111,9 +132,7 @@ class Kernels(Plain):
     def pool(self, x: Tensor, record: Tensor | None = None) -> Tensor:
         images, side, _, channels = x.shape
         out = x.new_empty((images, channels), dtype=torch.float32)
-        self.kernels["pool"](
-            (images, 1, 1), channels, 0, x, *_pointers(record), out, channels, side * side
-        )
+        self.kernels["pool"]((images, 1, 1), channels, 0, x, *_pointers(record), out, channels, side * side)
         return out
 
     def unpool(self, grad: Tensor, mask: tuple[Tensor, Tensor | None], stat: Pair) -> Pair:

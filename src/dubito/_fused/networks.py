@@ -33,7 +33,9 @@ class Pass:
     seen: list[Any] = field(default_factory=list)
     grads: dict[Tensor, Tensor] = field(default_factory=dict)
 
-    def conv(self, layer: nn.Module, x: Tensor, norm: nn.Module | None = None, residual: Tensor | None = None) -> Tensor:
+    def conv(
+        self, layer: nn.Module, x: Tensor, norm: nn.Module | None = None, residual: Tensor | None = None
+    ) -> Tensor:
         """A convolution of x, activated by a norm."""
         record = None if norm is None else self.records[norm]
         y, self.sums = self.ops.conv(x, self.weights[layer], self.shapes[layer], record, residual)
@@ -51,7 +53,11 @@ class Pass:
         self.grads[layer.weight] = found[..., : layer.in_channels].unflatten(1, (k, k)).permute(0, 3, 1, 2)
 
     def back(
-        self, layer: nn.Module, grad: Tensor, mask: tuple[Tensor, nn.Module | None], stat: tuple[Tensor, nn.Module],
+        self,
+        layer: nn.Module,
+        grad: Tensor,
+        mask: tuple[Tensor, nn.Module | None],
+        stat: tuple[Tensor, nn.Module],
         residual: Tensor | None = None,
     ) -> Pair:
         """The gradient in what a convolution read, and the sums that the norm before it needs."""
@@ -118,7 +124,9 @@ def wide_backward(network: WideResNet, step: Pass, grad: Tensor) -> None:
     for block in reversed(network.blocks):  # type: ignore[call-overload]
         x, y = step.seen.pop()
         step.back_weight(block.conv2, y, out, block.norm2)
-        inner = step.back_norm(block.norm2, step.back(block.conv2, out, (y, block.norm2), (y, block.norm2)), y)
+        inner = step.back_norm(
+            block.norm2, step.back(block.conv2, out, (y, block.norm2), (y, block.norm2)), y
+        )
         step.back_weight(block.conv1, x, inner, block.norm1)
         found = step.back(block.conv1, inner, (x, block.norm1), (x, block.norm1))
         if not isinstance(block.shortcut, nn.Identity):
@@ -159,7 +167,9 @@ def cifar_backward(network: ResNetCIFAR, step: Pass, grad: Tensor) -> None:
         found = step.back(block.conv2, inner, (first, block.norm1), (first, block.norm1))
         inner = step.back_norm(block.norm1, found, first)
         step.back_weight(block.conv1, x, inner)
-        before = (step.seen[-1][1], network.norm) if i == 0 else (step.seen[-1][2], network.blocks[i - 1].norm2)
+        before = (
+            (step.seen[-1][1], network.norm) if i == 0 else (step.seen[-1][2], network.blocks[i - 1].norm2)
+        )
         residual = out if out.shape == x.shape else _spread(out, x)
         found = step.back(block.conv1, inner, (x, None), before, residual)
     image, y, norm = step.seen.pop()

@@ -73,7 +73,7 @@ def compiled(source: str, names: Sequence[str]) -> dict[str, Kernel]:
             lowered[name] = bytes(text.value or b"")
     finally:
         _nvrtc("nvrtcDestroyProgram", ctypes.byref(program))
-    torch.cuda.current_stream()  # the device's context is there before the module is loaded into it
+    torch.cuda.synchronize()  # the device's context is there, and current, before the module is loaded into it
     module = ctypes.c_void_p()
     _cuda("cuModuleLoadData", ctypes.byref(module), binary)
     return {name: Kernel(module, mangled) for name, mangled in lowered.items()}
@@ -91,13 +91,15 @@ class Kernel:
     """A function of a loaded module."""
 
     def __init__(self, module: ctypes.c_void_p, name: bytes) -> None:
-        self.function, self.shared = ctypes.c_void_p(), 48 * 1024
+        self.function, self.context, self.shared = ctypes.c_void_p(), ctypes.c_void_p(), 48 * 1024
+        _cuda("cuCtxGetCurrent", ctypes.byref(self.context))
         _cuda("cuModuleGetFunction", ctypes.byref(self.function), module, name)
 
     def __call__(
         self, grid: Sequence[int], threads: int, shared: int, *arguments: Tensor | int | float | None
     ) -> None:
         """Start it on the current stream; tensors go as their addresses, numbers as 32 bits, None as no address."""
+        _cuda("cuCtxSetCurrent", self.context)  # autograd's threads begin without one
         if shared > self.shared:
             _cuda("cuFuncSetAttribute", self.function, _SHARED, shared)
             self.shared = shared

@@ -28,7 +28,11 @@ class Plain:
         return [_padded(w).permute(0, 2, 3, 1).flatten(1, 2) for w in weights]
 
     def conv(
-        self, x: Tensor, weight: Tensor, shape: Shape, record: Tensor | None = None,
+        self,
+        x: Tensor,
+        weight: Tensor,
+        shape: Shape,
+        record: Tensor | None = None,
         residual: Tensor | None = None,
     ) -> Pair:
         """The convolution of the activated x, plus a residual, and its sums with those of its square."""
@@ -37,8 +41,13 @@ class Plain:
         return y, _sums(y, y)
 
     def conv_input(
-        self, grad: Tensor, weight: Tensor, shape: Shape, residual: Tensor | None = None,
-        mask: tuple[Tensor, Tensor | None] | None = None, stat: Pair | None = None,
+        self,
+        grad: Tensor,
+        weight: Tensor,
+        shape: Shape,
+        residual: Tensor | None = None,
+        mask: tuple[Tensor, Tensor | None] | None = None,
+        stat: Pair | None = None,
     ) -> Pair:
         """The gradient in the input plus a residual, where the activation of the mask is positive, and its sums.
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_PARTS = 128  # of the sum over pixels in a gradient of weights
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -41,44 +39,59 @@ def known(shape: Shape) -> bool:
     )
 
 
-def convolution(shape: Shape, images: int, back: bool) -> Launch:
-    """A convolution, or its gradient in the input."""
+def convolution(
+    shape: Shape, images: int, back: bool, how: tuple[int, int, int, int] | None = None
+) -> Launch:
+    """A convolution, or its gradient in the input; `how`: pixels, columns, buffers, small matrices of a warp."""
     inputs, outputs = (shape.outputs, shape.inputs) if back else (shape.inputs, shape.outputs)
     side = shape.side * shape.stride if back else shape.side
-    columns = min(outputs, 64)
-    pixels = 128 if side == 8 or inputs == 128 else 512 if side == 32 and inputs <= 32 else 256
+    pixels, columns, buffers, high = how or _how(shape, inputs, outputs, side, back)
+    buffers = min(buffers, shape.taps)
     rows, count = min(side, pixels // side), max(1, pixels // side**2)
-    buffers = shape.taps if shape.taps == 1 or inputs * columns <= 32 * 32 else 3
     width = 16 if columns < 32 else 32
     step = 1 if back or shape.taps == 1 else shape.stride
     window = 3 if shape.taps == 9 else 1
-    area = ((rows - 1) * step + window) * ((side - 1) * step + window) * count
+    if back and shape.stride == 2:  # without the zeros in between
+        area = (rows // 2 + window // 2) * (side // 2 + window // 2) * count
+    else:
+        area = ((rows - 1) * step + window) * ((side - 1) * step + window) * count
     room = max(area * (inputs + 8), pixels * (columns + 8))
     tap = inputs * (columns + 8) if back else columns * (inputs + 8)
-    template = (inputs, outputs, side, shape.stride, shape.taps, rows, count, columns, buffers)
+    template = (inputs, outputs, side, shape.stride, shape.taps, rows, count, columns, buffers, high)
     return Launch(
         f"conv<{', '.join(map(str, template))}, {str(back).lower()}>",
         (images * side * side // pixels, outputs // columns, 1),
-        pixels // 64 * (columns // width) * 32,
+        pixels // (16 * high) * (columns // width) * 32,
         2 * (room + buffers * tap),
         images * side * side // pixels,
     )
 
 
-def weight_gradient(shape: Shape, images: int) -> Launch:
-    """The gradient of a convolution in its weights."""
-    side, rows_out, rows_in = shape.side, min(shape.outputs, 64), min(shape.inputs, 32)
-    rows = 8 if side == 32 else side
-    count = 4 if side == 8 else 1
-    pixels = rows * side * count
+def _how(shape: Shape, inputs: int, outputs: int, side: int, back: bool) -> tuple[int, int, int, int]:
+    """What was fastest on an H200 with four convolutions under way at a time."""
+    parities, columns = back and shape.stride == 2, min(outputs, 64)
+    if side == 32:
+        pixels = 512 if columns == 16 or parities else 256
+    else:
+        pixels = 256 if side == 16 and (columns == 32 or parities) else 128
+    high = 4 if side == 32 or parities or (side == 16 and inputs == 64 and not back) else 2
+    return pixels, columns, 2 if inputs * columns >= 64 * 64 else 3, high
+
+
+def weight_gradient(shape: Shape, images: int, how: tuple[int, int, int, int] | None = None) -> Launch:
+    """The gradient of a convolution in its weights; `how`: pixels, channels out and in, blocks."""
+    side = shape.side
+    pixels, rows_out, rows_in, most = how or _how_weights(shape)
+    rows, count = min(side, pixels // side), max(1, pixels // side**2)
     window, step = (3, shape.stride) if shape.taps == 9 else (1, 1)
-    area = ((rows - 1) * step + window) * ((side - 1) * step + window) * count
-    shared = 2 * (area * (rows_in + 8) + pixels * (rows_out + 8))
+    lines = ((rows - 1) * step + window) * count
+    area, stage = lines * ((side - 1) * step + window), lines * side * step
+    shared = 2 * (area * (rows_in + 8) + stage * rows_in + 2 * pixels * (rows_out + 8))
     groups = max(1, 8 // (max(1, rows_out // 32) * (rows_in // 8)))
     sums = shape.taps * rows_out * rows_in * 4 if groups > 1 else 0
     blocks = (shape.outputs // rows_out) * (shape.inputs // rows_in)
     tiles = images * side * side // pixels
-    parts = min(tiles, max(8, MOST_PARTS // blocks))
+    parts = min(tiles, max(8, most // blocks))
     template = (shape.inputs, shape.outputs, side, shape.stride, shape.taps, rows, count, rows_out, rows_in)
     return Launch(
         f"conv_weight<{', '.join(map(str, template))}>",
@@ -87,3 +100,8 @@ def weight_gradient(shape: Shape, images: int) -> Launch:
         max(shared, sums),
         tiles,
     )
+
+
+def _how_weights(shape: Shape) -> tuple[int, int, int, int]:
+    pixels = {16: 512, 32: 256}.get(shape.outputs, 128) // shape.stride
+    return pixels, min(shape.outputs, 64), min(shape.inputs, 32), 64

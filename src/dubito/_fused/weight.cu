@@ -1,8 +1,8 @@
 // The gradient of a convolution in its weights: for each place of the window the sum over pixels of
 // (gradient of the output) x (activated input), as products of small matrices whose inner axis is the pixels.
 //
-// A block takes some channels of both and every `gridDim.x`-th tile of pixels; its sums are one part, and the parts are
-// added by the caller, in a fixed order.
+// A block takes some channels of both and every `gridDim.x`-th tile of pixels; while it works on one, the next is on its
+// way to shared memory. Its sums are one part; `add_parts` adds the parts, in a fixed order.
 
 template <int CI, int CO, int W, int STRIDE, int TAPS, int ROWS, int IMAGES, int COT, int CIT>
 struct Weight {
@@ -10,9 +10,10 @@ struct Weight {
   static constexpr int STEP = TAPS == 9 ? STRIDE : 1;
   static constexpr int TR = (ROWS - 1) * STEP + K, TC = (W - 1) * STEP + K;
   static constexpr int PITCH = CIT + 8, G_PITCH = COT + 8, SIDE = W * STRIDE;
+  static constexpr int COLUMNS = TAPS == 9 ? SIDE : W, LINE = COLUMNS * (CIT / 8);  // of the image in the tile
   static constexpr int WM = COT < 32 ? 16 : 32, MT = WM / 16, M_WARPS = COT / WM, N_WARPS = CIT / 8;
   static constexpr int K_WARPS = 8 / (M_WARPS * N_WARPS), THREADS = 256;
-  static constexpr int TILE = IMAGES * TR * TC * PITCH;
+  static constexpr int TILE = IMAGES * TR * TC * PITCH, STAGE = IMAGES * TR * COLUMNS * CIT, GRADS = PIXELS * G_PITCH;
 };
 
 template <int CI, int CO, int W, int STRIDE, int TAPS, int ROWS, int IMAGES, int COT, int CIT>
@@ -22,10 +23,35 @@ conv_weight(const bf16* __restrict__ x, const float* __restrict__ scale, const f
   using C = Weight<CI, CO, W, STRIDE, TAPS, ROWS, IMAGES, COT, CIT>;
   extern __shared__ __align__(16) unsigned char memory[];
   bf16* tile = reinterpret_cast<bf16*>(memory);
-  bf16* grads = tile + C::TILE;
+  bf16* stage = tile + C::TILE;
+  bf16* both_grads = stage + C::STAGE;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int first_out = blockIdx.y * COT, first_in = blockIdx.z * CIT;
   const int m_warp = warp % C::M_WARPS, n_warp = warp / C::M_WARPS % C::N_WARPS, k_warp = warp / (C::M_WARPS * C::N_WARPS);
+  const int channel = thread % (CIT / 8) * 8;
+  const Activation activate(scale, shift, first_in + channel);
+
+  // The pixel of the input that chunk i of the stage is, or -1 outside of the image.
+  auto source = [&](int part, int i) {
+    const int first_image = IMAGES == 1 ? part / (W / ROWS) : part * IMAGES;
+    const int first_row = IMAGES == 1 ? part % (W / ROWS) * ROWS : 0;
+    const int line = i / C::LINE, column = i % C::LINE / (CIT / 8);
+    const int row = IMAGES == 1 ? line : line % C::TR, image = IMAGES == 1 ? 0 : line / C::TR;
+    const int h = TAPS == 9 ? first_row * STRIDE + row - C::BORDER : (first_row + row) * STRIDE;
+    const int w = TAPS == 9 ? column : column * STRIDE;
+    return h >= 0 && h < C::SIDE ? ((first_image + image) * C::SIDE + h) * C::SIDE + w : -1;
+  };
+  auto bring = [&](int part, bf16* grads) {
+    for (int i = thread; i < C::PIXELS * (COT / 8); i += C::THREADS) {
+      const int pixel = i / (COT / 8), c = i % (COT / 8) * 8;
+      copy_async(shared_at(grads + pixel * C::G_PITCH + c), grad + (part * C::PIXELS + pixel) * CO + first_out + c);
+    }
+    for (int i = thread; i < C::STAGE / 8; i += C::THREADS) {
+      const int from = source(part, i);
+      if (from >= 0) copy_async(shared_at(stage + i * 8), x + from * CI + first_in + channel);
+    }
+    commit();
+  };
 
   float sums[TAPS][C::MT][4];
 #pragma unroll
@@ -35,29 +61,20 @@ conv_weight(const bf16* __restrict__ x, const float* __restrict__ scale, const f
 #pragma unroll
       for (int j = 0; j < 4; ++j) sums[t][m][j] = 0.f;
 
-  const int channel = thread % (CIT / 8) * 8;
-  const Activation activate(scale, shift, first_in + channel);
-  for (int part = blockIdx.x; part < tiles; part += gridDim.x) {
-    const int first_image = IMAGES == 1 ? part / (W / ROWS) : part * IMAGES;
-    const int first_row = IMAGES == 1 ? part % (W / ROWS) * ROWS : 0;
-    __syncthreads();
-#pragma unroll 4
-    for (int i = thread; i < C::PIXELS * (COT / 8); i += C::THREADS) {
-      const int pixel = i / (COT / 8), c = i % (COT / 8) * 8;
-      copy_async(shared_at(grads + pixel * C::G_PITCH + c), grad + (part * C::PIXELS + pixel) * CO + first_out + c);
-    }
-    commit();
-#pragma unroll 4
-    for (int i = thread; i < IMAGES * C::TR * C::TC * (CIT / 8); i += C::THREADS) {
-      const int at = i / (CIT / 8), column = at % C::TC, row = at / C::TC % C::TR, image = at / (C::TC * C::TR);
-      const int h = TAPS == 9 ? first_row * STRIDE + row - C::BORDER : (first_row + row) * STRIDE;
-      const int w = TAPS == 9 ? column - C::BORDER : column * STRIDE;
-      uint4 v = make_uint4(0u, 0u, 0u, 0u);
-      if (h >= 0 && h < C::SIDE && w >= 0 && w < C::SIDE)
-        v = activate(eight(x + (((first_image + image) * C::SIDE + h) * C::SIDE + w) * CI + first_in + channel));
-      *reinterpret_cast<uint4*>(tile + at * C::PITCH + channel) = v;
-    }
+  bring(blockIdx.x, both_grads);
+  clear_border<IMAGES * C::TR, C::COLUMNS, C::TC, C::BORDER, CIT, C::PITCH, C::THREADS>(tile);
+  int turn = 0;
+  for (int part = blockIdx.x; part < tiles; part += gridDim.x, turn ^= 1) {
+    const bf16* grads = both_grads + turn * C::GRADS;
     wait<0>();
+    __syncthreads();  // the last tile has been worked on
+    for (int i = thread; i < C::STAGE / 8; i += C::THREADS) {  // each thread activates what it has brought
+      uint4 v = make_uint4(0u, 0u, 0u, 0u);
+      if (source(part, i) >= 0) v = activate(*reinterpret_cast<const uint4*>(stage + i * 8));
+      const int line = i / C::LINE, column = i % C::LINE / (CIT / 8) + C::BORDER;
+      *reinterpret_cast<uint4*>(tile + (line * C::TC + column) * C::PITCH + channel) = v;
+    }
+    if (part + gridDim.x < tiles) bring(part + gridDim.x, both_grads + (turn ^ 1) * C::GRADS);
     __syncthreads();
 #pragma unroll 1
     for (int k = k_warp; k < C::PIXELS / 16; k += C::K_WARPS) {
@@ -88,6 +105,7 @@ conv_weight(const bf16* __restrict__ x, const float* __restrict__ scale, const f
     }
   }
 
+  wait<0>();
   // Groups of warps that took different pixels are added, one after the other.
   float* room = reinterpret_cast<float*>(memory) + ((m_warp * C::N_WARPS + n_warp) * 32 + lane) * (TAPS * C::MT * 4);
 #pragma unroll
@@ -119,4 +137,17 @@ conv_weight(const bf16* __restrict__ x, const float* __restrict__ scale, const f
       *reinterpret_cast<float2*>(to + (o * TAPS + t) * CI + c) = make_float2(sums[t][m][0], sums[t][m][1]);
       *reinterpret_cast<float2*>(to + ((o + 8) * TAPS + t) * CI + c) = make_float2(sums[t][m][2], sums[t][m][3]);
     }
+}
+
+// The sum over parts, four numbers a thread.
+extern "C" __global__ void add_parts(const float4* __restrict__ parts, float4* __restrict__ out, int count, int size) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= size) return;
+  float4 total = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll 8
+  for (int p = 0; p < count; ++p) {
+    const float4 one = parts[p * size + i];
+    total.x += one.x, total.y += one.y, total.z += one.z, total.w += one.w;
+  }
+  out[i] = total;
 }
