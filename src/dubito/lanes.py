@@ -77,8 +77,8 @@ class Lane:
         stages: the method's stages; its procedure is `Plain`, `CoTeaching` or `SelfPaced`.
         data: training examples; moved to `device`.
         augment: as in `train.fit`.
-        half: the backbone in bfloat16, on a GPU only: by kernels of ours (`_fused`) where they know the network, else
-            by autocast with channels-last memory.
+        half: the backbone in bfloat16, on a GPU only: by kernels of ours (`_fused`) where they know the network,
+            else by autocast with channels-last memory.
         compile: fuse the kernels of other backbones with torch.compile, on a GPU only.
     """
 

@@ -1,13 +1,14 @@
 """Residual networks for small images as one function with a gradient of its own, by kernels of ours on a GPU.
 
 Layers as torch has them write each activation, its norm and its mask to memory and read them again, and cuDNN's
-convolutions of few channels leave the processors half idle. Here a convolution activates what it reads, and sums what
-it writes for the norm that follows: `benchmarks/fused.py` measures what that brings. Sums are made in a fixed order.
+convolutions of few channels leave the processors half idle. Here a convolution activates what it reads, and leaves
+the moments of what it writes to the norm that follows. Sums are made in a fixed order. `benchmarks/lanes.py` measures
+what that brings.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ from .plain import Plain
 __all__ = ["Fused", "suits"]
 
 
-def suits(network: nn.Module, images: int) -> bool:
+def suits(network: nn.Module, images: int) -> TypeGuard[WideResNet | ResNetCIFAR]:
     """Whether a network is one of those here, in batches of `images`, and the device and its compiler are there.
 
     Example:
@@ -40,7 +41,7 @@ def suits(network: nn.Module, images: int) -> bool:
     return images % 4 == 0 and known(network) and nvrtc.available()
 
 
-def known(network: nn.Module) -> bool:
+def known(network: nn.Module) -> TypeGuard[WideResNet | ResNetCIFAR]:
     """Whether a network is made of layers that there are tiles for."""
     if not isinstance(network, WideResNet | ResNetCIFAR) or network.stem.in_channels > 16:
         return False
@@ -64,14 +65,15 @@ class Fused:
     """
 
     def __init__(self, network: WideResNet | ResNetCIFAR, images: int, ops: Plain | None = None) -> None:
-        self.network, self.images, self.shapes = network, images, convolutions(network)
+        self.network, self.images = network, images
+        self.shapes = convolutions(network)
         if ops is None:
             from .kernels import Kernels
 
             ops = Kernels(self.shapes.values(), images)
         self.ops = ops
         self.parameters = list(network.parameters())
-        self.counters = [m.num_batches_tracked for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
+        self.counters = [b for name, b in network.named_buffers() if name.endswith("num_batches_tracked")]
 
     def takes(self, x: Tensor) -> bool:
         """Whether a batch has the size that this was made for."""
@@ -84,7 +86,9 @@ class Fused:
 
     def forward(self, x: Tensor) -> tuple[Tensor, Pass]:
         """Features, and the pass that `backward` goes on with."""
-        weights = self.ops.weights([layer.weight.detach() for layer in self.shapes])
+        weights = self.ops.weights(
+            [layer.weight.detach() for layer in self.shapes if isinstance(layer, nn.Conv2d)]
+        )
         step = Pass(self.ops, dict(zip(self.shapes, weights)), dict(self.shapes))
         torch._foreach_add_(self.counters, 1)
         image = self.ops.image(x.detach())

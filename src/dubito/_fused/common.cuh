@@ -127,3 +127,64 @@ __device__ __forceinline__ void sum_channels(float (&one)[8], float (&two)[8], f
     partial[(block * 2 + which) * all + first + c] = total;
   }
 }
+
+// What the last block to end makes of the sums of all: the record of the norm that reads the result, or, BACK, the
+// factors of the gradient in what a norm has read, and the gradients in its scale and shift.
+struct Norm {
+  const float *given, *beta;  // scale and shift of the layer; BACK: its record
+  float *first, *second;      // running mean and variance; BACK: gradients in scale and shift
+  float* out;                 // (4, C): mean, 1 / deviation, scale, shift; BACK (3, C): dx = A g + B x + C
+  float count, eps, momentum;
+  u32* ended;                 // blocks of this launch that have ended; zero again afterwards
+};
+
+template <bool BACK>
+__device__ __forceinline__ void finish_channel(const Norm& norm, int c, int channels, double one, double two) {
+  if (BACK) {
+    const double mean = norm.given[c], inverse = norm.given[channels + c], scale = norm.given[2 * channels + c];
+    const double slope = -scale * inverse * inverse * two / norm.count;
+    norm.out[c] = static_cast<float>(scale);
+    norm.out[channels + c] = static_cast<float>(slope);
+    norm.out[2 * channels + c] = static_cast<float>(-scale * one / norm.count - slope * mean);
+    norm.first[c] = static_cast<float>(two * inverse);
+    norm.second[c] = static_cast<float>(one);
+  } else {
+    const double mean = one / norm.count, var = fmax(two / norm.count - mean * mean, 0.);
+    const double inverse = 1. / sqrt(var + norm.eps);
+    const float m = static_cast<float>(mean), scale = norm.given[c] * static_cast<float>(inverse);
+    norm.out[c] = m;
+    norm.out[channels + c] = static_cast<float>(inverse);
+    norm.out[2 * channels + c] = scale;
+    norm.out[3 * channels + c] = norm.beta[c] - m * scale;
+    norm.first[c] += norm.momentum * (m - norm.first[c]);
+    norm.second[c] += norm.momentum * (static_cast<float>(var * norm.count / (norm.count - 1.)) - norm.second[c]);
+  }
+}
+
+// Called by all threads of all blocks after `sum_channels`; parts are added in a fixed order, whoever is last.
+template <int CHANNELS, int THREADS, bool BACK>
+__device__ __forceinline__ void finish(const Norm& norm, const float* partial, int parts, int blocks, double* room) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(norm.ended, 1u) == static_cast<u32>(blocks - 1);
+    if (last) *norm.ended = 0u;
+  }
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  constexpr int SHARES = THREADS / CHANNELS;
+  const int c = threadIdx.x % CHANNELS, share = threadIdx.x / CHANNELS;
+  double one = 0., two = 0.;
+#pragma unroll 8
+  for (int p = share; p < parts; p += SHARES) {
+    one += __ldcg(partial + 2 * p * CHANNELS + c);
+    two += __ldcg(partial + (2 * p + 1) * CHANNELS + c);
+  }
+  room[threadIdx.x] = one, room[THREADS + threadIdx.x] = two;
+  __syncthreads();
+  if (share > 0) return;
+  for (int s = 1; s < SHARES; ++s) one += room[s * CHANNELS + c], two += room[THREADS + s * CHANNELS + c];
+  finish_channel<BACK>(norm, c, CHANNELS, one, two);
+}

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(Conv<CI, CO, W, STRIDE, TAPS, ROWS, IMAGES, CO
 conv(const bf16* __restrict__ x, const bf16* __restrict__ weight, const float* __restrict__ scale,
      const float* __restrict__ shift, bf16* __restrict__ out, const bf16* __restrict__ residual,
      const bf16* __restrict__ mask, const float* __restrict__ mask_scale, const float* __restrict__ mask_shift,
-     const bf16* __restrict__ stat, const float* __restrict__ mean, float* __restrict__ partial) {
+     const bf16* __restrict__ stat, const float* __restrict__ mean, float* partial, Norm norm) {
   using C = Conv<CI, CO, W, STRIDE, TAPS, ROWS, IMAGES, COT, BUFFERS, MT, BACK>;
   extern __shared__ __align__(16) unsigned char memory[];
   bf16* tile = reinterpret_cast<bf16*>(memory);
@@ -198,5 +198,8 @@ conv(const bf16* __restrict__ x, const bf16* __restrict__ weight, const float* _
       }
     }
   }
-  if (partial) sum_channels<COT, C::THREADS>(one, two, reinterpret_cast<float*>(memory), partial, blockIdx.x, CO, first);
+  if (partial) {
+    sum_channels<COT, C::THREADS>(one, two, reinterpret_cast<float*>(memory), partial, blockIdx.x, CO, first);
+    finish<CO, C::THREADS, BACK>(norm, partial, gridDim.x, gridDim.x * gridDim.y, reinterpret_cast<double*>(memory));
+  }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
@@ -10,14 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from . import tiles
-from .nvrtc import Kernel, compiled
-from .plain import Pair, Plain
+from .nvrtc import Argument, Kernel, compiled
+from .plain import Back, Mask, Pair, Plain
 from .tiles import Launch, Shape
 
 FILES = ("common.cuh", "conv.cu", "weight.cu", "norm.cu")
-SIMPLE = ("norm_forward", "norm_backward", "norm_input", "join", "pool", "add_parts")
+SIMPLE = ("norm_input", "join", "pool", "add_parts")
 BLOCKS = 528  # of the kernels that go over all pixels: four to each of 132 processors
 UNPOOL_PARTS = 64
+
+
+class _Norm(ctypes.Structure):
+    """`Norm` of common.cuh."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("given", "beta", "first", "second", "out")),
+        *((name, ctypes.c_float) for name in ("count", "eps", "momentum")),
+        ("ended", ctypes.c_void_p),
+    )
 
 
 @cache
@@ -29,11 +40,12 @@ class Kernels(Plain):
     """What `Plain` does, on a GPU, for batches of one size and the convolutions of one network."""
 
     def __init__(self, shapes: Iterable[Shape], images: int) -> None:
-        self.images, self.launches = images, {}
+        self.images, self.launches = images, dict[Shape, tuple[Launch, Launch, Launch]]()
         for shape in shapes:
-            both = [tiles.convolution(shape, images, back) for back in (False, True)]
-            self.launches[shape] = (*both, tiles.weight_gradient(shape, images))
+            there, back = (tiles.convolution(shape, images, back) for back in (False, True))
+            self.launches[shape] = (there, back, tiles.weight_gradient(shape, images))
         names = {launch.name for launches in self.launches.values() for launch in launches}
+        self.ended = torch.zeros(1, dtype=torch.int32, device="cuda")
         self.kernels = _compiled((*SIMPLE, "unpool<64>", "unpool<128>", *sorted(names)))
 
     def image(self, x: Tensor) -> Tensor:
@@ -52,12 +64,20 @@ class Kernels(Plain):
         shape: Shape,
         record: Tensor | None = None,
         residual: Tensor | None = None,
-    ) -> Pair:
+        then: nn.BatchNorm2d | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
         launch = self.launches[shape][0]
         y = x.new_empty(self.images, shape.side, shape.side, shape.outputs)
-        sums = x.new_empty((launch.parts, 2, shape.outputs), dtype=torch.float32)
-        self._start(launch, x, weight, *_pointers(record), y, residual, None, None, None, None, None, sums)
-        return y, sums
+        norm, sums, found = _Norm(), None, None
+        if then is not None:
+            sums = x.new_empty((launch.parts, 2, shape.outputs), dtype=torch.float32)
+            found = sums.new_empty(4, shape.outputs)
+            norm = self._norm(y, then.weight, then.bias, then.running_mean, then.running_var, found)
+            norm.eps, norm.momentum = then.eps, then.momentum
+        self._start(
+            launch, x, weight, *_pointers(record), y, residual, None, None, None, None, None, sums, norm
+        )
+        return y, found
 
     def conv_input(
         self,
@@ -65,19 +85,20 @@ class Kernels(Plain):
         weight: Tensor,
         shape: Shape,
         residual: Tensor | None = None,
-        mask: tuple[Tensor, Tensor | None] | None = None,
+        mask: Mask | None = None,
         stat: Pair | None = None,
-    ) -> Pair:
+    ) -> tuple[Tensor, Back | None]:
         launch, side = self.launches[shape][1], shape.side * shape.stride
         g = grad.new_empty(self.images, side, side, shape.inputs)
-        sums = grad.new_empty((launch.parts, 2, shape.inputs), dtype=torch.float32)
-        where, record = mask or (None, None)
-        x, normalised = stat or (None, None)
+        where, active = mask or (None, None)
+        norm, sums, found, (x, record) = _Norm(), None, None, stat or (None, None)
+        if record is not None:
+            sums = record.new_empty(launch.parts, 2, shape.inputs)
+            norm, found = self._back(g, record)
         self._start(
-            launch, grad, weight, None, None, g, residual, where, *_pointers(record), x, normalised,
-            None if stat is None else sums,
-        )  # fmt: skip
-        return g, sums
+            launch, grad, weight, None, None, g, residual, where, *_pointers(active), x, record, sums, norm
+        )
+        return g, found
 
     def conv_weight(self, x: Tensor, grad: Tensor, shape: Shape, record: Tensor | None = None) -> Tensor:
         launch = self.launches[shape][2]
@@ -88,34 +109,6 @@ class Kernels(Plain):
         size4 = found.numel() // 4
         self.kernels["add_parts"]((-(-size4 // 64), 1, 1), 64, 0, parts, found, len(parts), size4)
         return found
-
-    def norm(self, sums: Tensor, count: int, layer: nn.BatchNorm2d) -> Tensor:
-        channels = sums.shape[-1]
-        record = sums.new_empty(4, channels)
-        assert layer.momentum is not None
-        self._simple(
-            "norm_forward", channels // 16, sums, len(sums), channels, float(count), layer.weight, layer.bias,
-            layer.eps, layer.momentum, record, layer.running_mean, layer.running_var,
-        )  # fmt: skip
-        return record
-
-    def norm_back(self, sums: Tensor, count: int, record: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        channels = sums.shape[-1]
-        found = sums.new_empty(5, channels)
-        factors, scale, shift = found[:3], found[3], found[4]
-        self._simple(
-            "norm_backward",
-            channels // 16,
-            sums,
-            len(sums),
-            channels,
-            float(count),
-            record,
-            factors,
-            scale,
-            shift,
-        )
-        return factors, scale, shift
 
     def norm_input(self, g: Tensor, x: Tensor, factors: Tensor, residual: Tensor | None = None) -> Tensor:
         out = torch.empty_like(g)
@@ -135,20 +128,30 @@ class Kernels(Plain):
         self.kernels["pool"]((images, 1, 1), channels, 0, x, *_pointers(record), out, channels, side * side)
         return out
 
-    def unpool(self, grad: Tensor, mask: tuple[Tensor, Tensor | None], stat: Pair) -> Pair:
-        x, record = mask
+    def unpool(self, grad: Tensor, mask: Mask, stat: Pair) -> tuple[Tensor, Back]:
+        x, active = mask
         channels, pixels = x.shape[-1], x.shape[1] * x.shape[2]
         g, sums = torch.empty_like(x), grad.new_empty(UNPOOL_PARTS, 2, channels)
+        norm, found = self._back(g, stat[1])
         self._simple(
-            f"unpool<{channels}>", UNPOOL_PARTS, grad.contiguous(), x, *_pointers(record), *stat, g, sums, pixels,
-            len(x) * pixels,
+            f"unpool<{channels}>", UNPOOL_PARTS, grad.contiguous(), x, *_pointers(active), *stat, g, sums, pixels,
+            len(x) * pixels, norm,
         )  # fmt: skip
-        return g, sums
+        return g, found
 
-    def _start(self, launch: Launch, *arguments: Tensor | int | float | None) -> None:
+    def _back(self, g: Tensor, record: Tensor) -> tuple[_Norm, Back]:
+        found = record.new_empty(5, g.shape[-1])
+        back = Back(found[:3], found[3], found[4])
+        return self._norm(g, record, None, back.scale, back.shift, back.factors), back
+
+    def _norm(self, of: Tensor, *tensors: Tensor | None) -> _Norm:
+        where = [None if t is None else t.data_ptr() for t in tensors]
+        return _Norm(*where, of[..., 0].numel(), 0.0, 0.0, self.ended.data_ptr())
+
+    def _start(self, launch: Launch, *arguments: Argument) -> None:
         self.kernels[launch.name](launch.grid, launch.threads, launch.shared, *arguments)
 
-    def _simple(self, name: str, blocks: int, *arguments: Tensor | int | float | None) -> None:
+    def _simple(self, name: str, blocks: int, *arguments: Argument) -> None:
         self.kernels[name]((blocks, 1, 1), 256, 0, *arguments)
 
 

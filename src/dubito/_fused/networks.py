@@ -6,16 +6,16 @@ again by whoever reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..backbones.resnet import ResNetCIFAR
 from ..backbones.wide import WideResNet
-from .plain import Pair, Plain
+from .plain import Back, Mask, Pair, Plain
 from .tiles import Shape
 
 SIDE = 32
@@ -26,24 +26,27 @@ class Pass:
     """One step through a network: its operations, weights by layer, records of norms, gradients by parameter."""
 
     ops: Plain
-    weights: dict[nn.Module, Tensor]
-    shapes: dict[nn.Module, Shape]
+    weights: Mapping[nn.Module, Tensor]
+    shapes: Mapping[nn.Module, Shape]
     records: dict[nn.Module, Tensor] = field(default_factory=dict)
-    sums: Tensor = field(default_factory=lambda: torch.empty(0))  # of what the last convolution left
     seen: list[Any] = field(default_factory=list)
     grads: dict[Tensor, Tensor] = field(default_factory=dict)
 
     def conv(
-        self, layer: nn.Module, x: Tensor, norm: nn.Module | None = None, residual: Tensor | None = None
+        self,
+        layer: nn.Module,
+        x: Tensor,
+        norm: nn.Module | None = None,
+        residual: Tensor | None = None,
+        *,
+        then: nn.BatchNorm2d | None = None,
     ) -> Tensor:
-        """A convolution of x, activated by a norm."""
+        """A convolution of x, activated by a norm; the norm `then` takes the moments of the result."""
         record = None if norm is None else self.records[norm]
-        y, self.sums = self.ops.conv(x, self.weights[layer], self.shapes[layer], record, residual)
+        y, found = self.ops.conv(x, self.weights[layer], self.shapes[layer], record, residual, then)
+        if then is not None and found is not None:
+            self.records[then] = found
         return y
-
-    def norm(self, layer: nn.BatchNorm2d, x: Tensor) -> None:
-        """Let a norm take the moments of x, which was the last result of `conv`."""
-        self.records[layer] = self.ops.norm(self.sums, x[..., 0].numel(), layer)
 
     def back_weight(self, layer: nn.Conv2d, x: Tensor, grad: Tensor, norm: nn.Module | None = None) -> None:
         """The gradient in the weights of a convolution of x, activated by a norm."""
@@ -57,41 +60,58 @@ class Pass:
         layer: nn.Module,
         grad: Tensor,
         mask: tuple[Tensor, nn.Module | None],
-        stat: tuple[Tensor, nn.Module],
+        stat: tuple[Tensor, nn.BatchNorm2d],
         residual: Tensor | None = None,
-    ) -> Pair:
-        """The gradient in what a convolution read, and the sums that the norm before it needs."""
-        return self.ops.conv_input(
-            grad, self.weights[layer], self.shapes[layer], residual, self.mask(*mask), self.stat(*stat)
+    ) -> Going:
+        """The gradient in what a convolution read, on its way to the norm before it."""
+        weight, shape = self.weights[layer], self.shapes[layer]
+        return self._going(
+            stat, self.ops.conv_input(grad, weight, shape, residual, self._mask(*mask), self._stat(stat))
         )
 
-    def back_norm(
-        self, layer: nn.BatchNorm2d, found: Pair, x: Tensor, residual: Tensor | None = None
-    ) -> Tensor:
-        """The gradient in the x that a norm read, from that in the norm's result and its sums."""
-        factors, scale, shift = self.ops.norm_back(found[1], x[..., 0].numel(), self.records[layer])
-        self.grads[layer.weight], self.grads[layer.bias] = scale, shift
-        return self.ops.norm_input(found[0], x, factors, residual)
+    def unpool(
+        self, grad: Tensor, mask: tuple[Tensor, nn.Module | None], stat: tuple[Tensor, nn.BatchNorm2d]
+    ) -> Going:
+        """The gradient in what was averaged, on its way to the norm before it."""
+        return self._going(stat, self.ops.unpool(grad, self._mask(*mask), self._stat(stat)))
 
-    def mask(self, x: Tensor, norm: nn.Module | None) -> tuple[Tensor, Tensor | None]:
+    def through(self, going: Going, residual: Tensor | None = None) -> Tensor:
+        """The gradient in the x that a norm read, plus a residual."""
+        return self.ops.norm_input(going.grad, going.x, going.factors, residual)
+
+    def _going(self, stat: tuple[Tensor, nn.BatchNorm2d], found: tuple[Tensor, Back | None]) -> Going:
+        x, norm = stat
+        grad, back = found
+        assert back is not None
+        self.grads[norm.weight], self.grads[norm.bias] = back.scale, back.shift
+        return Going(grad, x, back.factors)
+
+    def _mask(self, x: Tensor, norm: nn.Module | None) -> Mask:
         """Where the activation of x is positive; without a norm, where x is."""
         return x, None if norm is None else self.records[norm]
 
-    def stat(self, x: Tensor, norm: nn.Module) -> Pair:
-        """What a norm read, and its record."""
-        return x, self.records[norm]
+    def _stat(self, stat: tuple[Tensor, nn.BatchNorm2d]) -> Pair:
+        return stat[0], self.records[stat[1]]
 
 
-def convolutions(network: nn.Module) -> dict[nn.Conv2d, Shape]:
+class Going(NamedTuple):
+    """A gradient in the result of a norm, what the norm read, and the factors it goes back by."""
+
+    grad: Tensor
+    x: Tensor
+    factors: Tensor
+
+
+def convolutions(network: WideResNet | ResNetCIFAR) -> dict[nn.Module, Shape]:
     """The convolutions of a network for images of 32 x 32, in the order of its modules."""
     return dict(_shapes(network))
 
 
-def _shapes(network: nn.Module) -> Iterator[tuple[nn.Conv2d, Shape]]:
-    assert isinstance(network, WideResNet | ResNetCIFAR)
+def _shapes(network: WideResNet | ResNetCIFAR) -> Iterator[tuple[nn.Conv2d, Shape]]:
     yield network.stem, Shape(16, network.stem.out_channels, SIDE)
     side = SIDE
-    for block in network.blocks:
+    blocks: list[Any] = list(network.blocks)
+    for block in blocks:
         stride = block.conv1.stride[0]
         side //= stride
         for layer in (block.conv1, block.conv2, block.shortcut):
@@ -102,52 +122,46 @@ def _shapes(network: nn.Module) -> Iterator[tuple[nn.Conv2d, Shape]]:
 
 def wide_forward(network: WideResNet, step: Pass, image: Tensor) -> Tensor:
     """Features (N, C) of a pre-activation network."""
-    x = step.conv(network.stem, image)
-    for block in network.blocks:
-        step.norm(block.norm1, x)
-        y = step.conv(block.conv1, x, block.norm1)
-        step.norm(block.norm2, y)
+    blocks: list[Any] = list(network.blocks)
+    after = [block.norm1 for block in blocks[1:]] + [network.norm]
+    x = step.conv(network.stem, image, then=blocks[0].norm1)
+    for block, then in zip(blocks, after):
+        y = step.conv(block.conv1, x, block.norm1, then=block.norm2)
         shortcut = x if isinstance(block.shortcut, nn.Identity) else step.conv(block.shortcut, x)
         step.seen.append((x, y))
-        x = step.conv(block.conv2, y, block.norm2, shortcut)
-    step.norm(network.norm, x)
+        x = step.conv(block.conv2, y, block.norm2, shortcut, then=then)
     step.seen.append((image, x))
     return step.ops.pool(x, step.records[network.norm])
 
 
 def wide_backward(network: WideResNet, step: Pass, grad: Tensor) -> None:
     """Gradients of all parameters from that of the features."""
-    ops = step.ops
+    blocks: list[Any] = list(network.blocks)
     image, x = step.seen.pop()
-    found = ops.unpool(grad, step.mask(x, network.norm), step.stat(x, network.norm))
-    out = step.back_norm(network.norm, found, x)
-    for block in reversed(network.blocks):  # type: ignore[call-overload]
+    out = step.through(step.unpool(grad, (x, network.norm), (x, network.norm)))
+    for block in reversed(blocks):
         x, y = step.seen.pop()
         step.back_weight(block.conv2, y, out, block.norm2)
-        inner = step.back_norm(
-            block.norm2, step.back(block.conv2, out, (y, block.norm2), (y, block.norm2)), y
-        )
+        inner = step.through(step.back(block.conv2, out, (y, block.norm2), (y, block.norm2)))
         step.back_weight(block.conv1, x, inner, block.norm1)
-        found = step.back(block.conv1, inner, (x, block.norm1), (x, block.norm1))
+        going = step.back(block.conv1, inner, (x, block.norm1), (x, block.norm1))
         if not isinstance(block.shortcut, nn.Identity):
             step.back_weight(block.shortcut, x, out)
-            out, _ = ops.conv_input(out, step.weights[block.shortcut], step.shapes[block.shortcut])
-        out = step.back_norm(block.norm1, found, x, out)
+            out, _ = step.ops.conv_input(out, step.weights[block.shortcut], step.shapes[block.shortcut])
+        out = step.through(going, out)
     step.back_weight(network.stem, image, out)
 
 
 def cifar_forward(network: ResNetCIFAR, step: Pass, image: Tensor) -> Tensor:
     """Features (N, C) of a network in the original order, with shortcuts without parameters."""
-    y = step.conv(network.stem, image)
-    step.norm(network.norm, y)
-    x = step.ops.join(y, step.records[network.norm])
-    step.seen.append((image, y, network.norm))
-    for block in network.blocks:
-        first = step.conv(block.conv1, x)
-        step.norm(block.norm1, first)
-        second = step.conv(block.conv2, first, block.norm1)
-        step.norm(block.norm2, second)
-        step.seen.append((x, first, second))
+    blocks: list[Any] = list(network.blocks)
+    second, norm = step.conv(network.stem, image, then=network.norm), network.norm
+    x = step.ops.join(second, step.records[norm])
+    step.seen.append((image, None, second, norm))
+    for block in blocks:
+        first = step.conv(block.conv1, x, then=block.norm1)
+        second = step.conv(block.conv2, first, block.norm1, then=block.norm2)
+        step.seen.append((x, first, second, block.norm2))
         x = step.ops.join(second, step.records[block.norm2], x)
     step.seen.append(x)
     return step.ops.pool(x)
@@ -155,25 +169,20 @@ def cifar_forward(network: ResNetCIFAR, step: Pass, image: Tensor) -> Tensor:
 
 def cifar_backward(network: ResNetCIFAR, step: Pass, grad: Tensor) -> None:
     """Gradients of all parameters from that of the features."""
-    last = network.blocks[-1]
+    blocks: list[Any] = list(network.blocks)
     out = step.seen.pop()
-    found = step.ops.unpool(grad, (out, None), step.stat(step.seen[-1][2], last.norm2))
-    for i in reversed(range(len(network.blocks))):
-        block = network.blocks[i]
-        x, first, second = step.seen.pop()
-        out = found[0]  # the gradient in the sum of both branches
-        inner = step.back_norm(block.norm2, found, second)
+    going = step.unpool(grad, (out, None), step.seen[-1][2:])
+    for block in reversed(blocks):
+        x, first, _, _ = step.seen.pop()
+        both = going.grad  # in the sum of the branch and the shortcut
+        inner = step.through(going)
         step.back_weight(block.conv2, first, inner, block.norm1)
-        found = step.back(block.conv2, inner, (first, block.norm1), (first, block.norm1))
-        inner = step.back_norm(block.norm1, found, first)
+        inner = step.through(step.back(block.conv2, inner, (first, block.norm1), (first, block.norm1)))
         step.back_weight(block.conv1, x, inner)
-        before = (
-            (step.seen[-1][1], network.norm) if i == 0 else (step.seen[-1][2], network.blocks[i - 1].norm2)
-        )
-        residual = out if out.shape == x.shape else _spread(out, x)
-        found = step.back(block.conv1, inner, (x, None), before, residual)
-    image, y, norm = step.seen.pop()
-    step.back_weight(network.stem, image, step.back_norm(norm, found, y))
+        residual = both if both.shape == x.shape else _spread(both, x)
+        going = step.back(block.conv1, inner, (x, None), step.seen[-1][2:], residual)
+    image, *_ = step.seen.pop()
+    step.back_weight(network.stem, image, step.through(going))
 
 
 def _spread(grad: Tensor, like: Tensor) -> Tensor:

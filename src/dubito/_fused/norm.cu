@@ -1,55 +1,5 @@
 // Batch norm around the convolutions. A record is (4, C): mean, 1 / deviation, scale and shift of what is normalised.
 
-// Sums (parts, 2, C) of 16 channels a block, in a fixed order: each thread c, k of 16 x 16 takes every 16th part.
-__device__ __forceinline__ bool sum_parts(const float* partial, int parts, int channels, double& one, double& two, int& channel) {
-  __shared__ double room[2][16][16];
-  const int c = threadIdx.x % 16, k = threadIdx.x / 16;
-  channel = blockIdx.x * 16 + c;
-  double a = 0., b = 0.;
-  for (int p = k; p < parts; p += 16) {
-    a += partial[(p * 2) * channels + channel];
-    b += partial[(p * 2 + 1) * channels + channel];
-  }
-  room[0][k][c] = a, room[1][k][c] = b;
-  __syncthreads();
-  one = two = 0.;
-  if (k > 0) return false;
-  for (int j = 0; j < 16; ++j) one += room[0][j][c], two += room[1][j][c];
-  return true;
-}
-
-extern "C" __global__ void norm_forward(const float* partial, int parts, int channels, float count, const float* gamma,
-                                        const float* beta, float eps, float momentum, float* record, float* running_mean,
-                                        float* running_var) {
-  double sum, squares;
-  int c;
-  if (!sum_parts(partial, parts, channels, sum, squares, c)) return;
-  const double mean = sum / count, var = fmax(squares / count - mean * mean, 0.);
-  const double inverse = 1. / sqrt(var + eps);
-  const float scale = gamma[c] * static_cast<float>(inverse);
-  record[c] = static_cast<float>(mean);
-  record[channels + c] = static_cast<float>(inverse);
-  record[2 * channels + c] = scale;
-  record[3 * channels + c] = beta[c] - static_cast<float>(mean) * scale;
-  running_mean[c] += momentum * (static_cast<float>(mean) - running_mean[c]);
-  running_var[c] += momentum * (static_cast<float>(var * count / (count - 1.)) - running_var[c]);
-}
-
-// dx = A g + B x + C of each channel, from the sums of g and of g (x - mean); and the gradients of gamma and beta.
-extern "C" __global__ void norm_backward(const float* partial, int parts, int channels, float count, const float* record,
-                                         float* factors, float* gamma_grad, float* beta_grad) {
-  double sum, product;
-  int c;
-  if (!sum_parts(partial, parts, channels, sum, product, c)) return;
-  const double mean = record[c], inverse = record[channels + c], scale = record[2 * channels + c];
-  const double slope = -scale * inverse * inverse * product / count;
-  factors[c] = static_cast<float>(scale);
-  factors[channels + c] = static_cast<float>(slope);
-  factors[2 * channels + c] = static_cast<float>(-scale * sum / count - slope * mean);
-  gamma_grad[c] = static_cast<float>(product * inverse);
-  beta_grad[c] = static_cast<float>(sum);
-}
-
 // A g + B x + C, and `residual` where there is one.
 extern "C" __global__ void norm_input(const bf16* __restrict__ g, const bf16* __restrict__ x, const float* __restrict__ factors,
                                       const bf16* __restrict__ residual, bf16* __restrict__ out, int channels, int chunks) {
@@ -100,13 +50,13 @@ extern "C" __global__ void pool(const bf16* __restrict__ x, const float* __restr
   out[blockIdx.x * channels + c] = total / pixels;
 }
 
-// The gradient of `pool`, kept where the activation of `mask` is positive, and its sums as `conv` makes them.
+// The gradient of `pool`, kept where the activation of `mask` is positive, and what `conv` leaves with it.
 template <int CHANNELS>
 __global__ void __launch_bounds__(256)
 unpool(const float* __restrict__ grad, const bf16* __restrict__ mask, const float* __restrict__ mask_scale,
        const float* __restrict__ mask_shift, const bf16* __restrict__ stat, const float* __restrict__ mean,
-       bf16* __restrict__ out, float* __restrict__ partial, int pixels, int total) {
-  __shared__ float room[8 * CHANNELS / 8 * 16];
+       bf16* __restrict__ out, float* partial, int pixels, int total, Norm norm) {
+  __shared__ double room[8 * CHANNELS];
   const int c = threadIdx.x % (CHANNELS / 8) * 8;
   const Activation masked(mask_scale, mask_shift, c);
   float one[8], two[8];
@@ -126,5 +76,6 @@ unpool(const float* __restrict__ grad, const bf16* __restrict__ mask, const floa
 #pragma unroll
     for (int j = 0; j < 8; ++j) one[j] += v[j], two[j] = fmaf(v[j], s[j] - mean[c + j], two[j]);
   }
-  sum_channels<CHANNELS, 256>(one, two, room, partial, blockIdx.x, CHANNELS, 0);
+  sum_channels<CHANNELS, 256>(one, two, reinterpret_cast<float*>(room), partial, blockIdx.x, CHANNELS, 0);
+  finish<CHANNELS, 256, true>(norm, partial, gridDim.x, gridDim.x, room);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DubitoError
+
+Argument = Tensor | int | float | ctypes.Structure | None
 
 _SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -51,15 +54,32 @@ def _cuda(name: str, *arguments: Any) -> None:
         raise DubitoError("the CUDA driver failed", where=name, got=f"error {code}")
 
 
+AT_ONCE = 8  # compilers; each takes a third of a second for a convolution
+
+
 def compiled(source: str, names: Sequence[str]) -> dict[str, Kernel]:
     """Kernels by their names, templates with their arguments; compiled for the present device."""
+    torch.cuda.synchronize()  # the device's context is there, and current, before modules are loaded into it
+    architecture = "--gpu-architecture=sm_{}{}".format(*torch.cuda.get_device_capability())
+    shares = [share for share in (names[i::AT_ONCE] for i in range(AT_ONCE)) if share]
+    with ThreadPoolExecutor(len(shares)) as pool:
+        built = pool.map(lambda share: _built(source, share, architecture.encode()), shares)
+        found: dict[str, Kernel] = {}
+        for binary, mangled in built:
+            module = ctypes.c_void_p()
+            _cuda("cuModuleLoadData", ctypes.byref(module), binary)
+            found |= {name: Kernel(module, text) for name, text in mangled.items()}
+    return found
+
+
+def _built(source: str, names: Sequence[str], architecture: bytes) -> tuple[Any, dict[str, bytes]]:
+    """Machine code, and the names that kernels have in it."""
     program, nvrtc = ctypes.c_void_p(), _compiler()
     _nvrtc("nvrtcCreateProgram", ctypes.byref(program), source.encode(), b"dubito.cu", 0, None, None)
     try:
         for name in names:
             _nvrtc("nvrtcAddNameExpression", program, name.encode())
-        major, minor = torch.cuda.get_device_capability()
-        options = (ctypes.c_char_p * 2)(f"--gpu-architecture=sm_{major}{minor}".encode(), b"--std=c++17")
+        options = (ctypes.c_char_p * 2)(architecture, b"--std=c++17")
         if nvrtc.nvrtcCompileProgram(program, len(options), options):
             raise DubitoError("the CUDA compiler refused the source", got=_log(program))
         size = ctypes.c_size_t()
@@ -73,10 +93,7 @@ def compiled(source: str, names: Sequence[str]) -> dict[str, Kernel]:
             lowered[name] = bytes(text.value or b"")
     finally:
         _nvrtc("nvrtcDestroyProgram", ctypes.byref(program))
-    torch.cuda.synchronize()  # the device's context is there, and current, before the module is loaded into it
-    module = ctypes.c_void_p()
-    _cuda("cuModuleLoadData", ctypes.byref(module), binary)
-    return {name: Kernel(module, mangled) for name, mangled in lowered.items()}
+    return binary, lowered
 
 
 def _log(program: ctypes.c_void_p) -> str:
@@ -95,9 +112,7 @@ class Kernel:
         _cuda("cuCtxGetCurrent", ctypes.byref(self.context))
         _cuda("cuModuleGetFunction", ctypes.byref(self.function), module, name)
 
-    def __call__(
-        self, grid: Sequence[int], threads: int, shared: int, *arguments: Tensor | int | float | None
-    ) -> None:
+    def __call__(self, grid: Sequence[int], threads: int, shared: int, *arguments: Argument) -> None:
         """Start it on the current stream; tensors go as their addresses, numbers as 32 bits, None as no address."""
         _cuda("cuCtxSetCurrent", self.context)  # autograd's threads begin without one
         if shared > self.shared:
@@ -109,9 +124,11 @@ class Kernel:
         _cuda("cuLaunchKernel", self.function, *grid, threads, 1, 1, shared, stream, pointers, None)
 
 
-def _argument(value: Tensor | int | float | None) -> Any:
+def _argument(value: Argument) -> Any:
     if value is None:
         return ctypes.c_void_p(0)
+    if isinstance(value, ctypes.Structure):
+        return value
     if isinstance(value, Tensor):
         return ctypes.c_void_p(value.data_ptr())
     return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_float(value)

@@ -1,10 +1,12 @@
-"""The operations of a residual network and its gradient in torch: what `kernels` must equal, and what runs on a CPU.
+"""The operations of a residual network and its gradient in torch: what `kernels` must equal.
 
 Images are (N, H, W, C). A `record` of a batch norm is (4, C): mean, 1 / deviation, scale and shift; what has one is
-activated by relu(scale x + shift) before it is used. Sums over pixels are (parts, 2, C).
+activated by relu(scale x + shift) before it is used.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,17 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 from .tiles import Shape
 
 Pair = tuple[Tensor, Tensor]
+Mask = tuple[
+    Tensor, Tensor | None
+]  # what is positive where a gradient passes, and the record it is activated by
+
+
+class Back(NamedTuple):
+    """What a batch norm needs to go back: dx = A g + B x + C by channel, and the gradients of its parameters."""
+
+    factors: Tensor  # (3, C)
+    scale: Tensor
+    shift: Tensor
 
 
 class Plain:
@@ -34,11 +47,12 @@ class Plain:
         shape: Shape,
         record: Tensor | None = None,
         residual: Tensor | None = None,
-    ) -> Pair:
-        """The convolution of the activated x, plus a residual, and its sums with those of its square."""
+        then: nn.BatchNorm2d | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The convolution of the activated x, plus a residual; and the record of the norm that reads it."""
         y = F.conv2d(_first(activated(x, record)), _kernel(weight), stride=shape.stride, padding=_pad(shape))
         y = _last(y) if residual is None else _last(y) + residual
-        return y, _sums(y, y)
+        return y, None if then is None else _norm(y, then)
 
     def conv_input(
         self,
@@ -46,19 +60,19 @@ class Plain:
         weight: Tensor,
         shape: Shape,
         residual: Tensor | None = None,
-        mask: tuple[Tensor, Tensor | None] | None = None,
+        mask: Mask | None = None,
         stat: Pair | None = None,
-    ) -> Pair:
-        """The gradient in the input plus a residual, where the activation of the mask is positive, and its sums.
+    ) -> tuple[Tensor, Back | None]:
+        """The gradient in the input plus a residual, where the activation of the mask is positive.
 
-        `stat` are what was normalised and its record: sums are of the gradient, and of its product with x - mean.
+        `stat` are what a norm has read and its record: what that norm needs to go back comes with the gradient.
         """
         side = shape.side * shape.stride
         size = (len(grad), shape.inputs, side, side)
         kernel, stride = _kernel(weight), shape.stride
-        g = _last(conv2d_input(size, kernel, _first(grad), stride=stride, padding=_pad(shape)))  # type: ignore[arg-type]
-        g = g if residual is None else g + residual
-        return _kept(g, mask), self._sums_with(_kept(g, mask), stat)
+        g = _last(conv2d_input(size, kernel, _first(grad), stride=stride, padding=_pad(shape)))
+        g = _kept(g if residual is None else g + residual, mask)
+        return g, None if stat is None else _norm_back(g, stat)
 
     def conv_weight(self, x: Tensor, grad: Tensor, shape: Shape, record: Tensor | None = None) -> Tensor:
         """The gradient in the weights, (O, k k, C) in float32 at least."""
@@ -66,29 +80,7 @@ class Plain:
         size, wide = (shape.outputs, shape.inputs, k, k), torch.promote_types(x.dtype, torch.float32)
         x, grad = _first(activated(x, record)).to(wide), _first(grad).to(wide)
         found = conv2d_weight(x, size, grad, stride=shape.stride, padding=_pad(shape))
-        return found.permute(0, 2, 3, 1).flatten(1, 2)
-
-    def norm(self, sums: Tensor, count: int, layer: nn.BatchNorm2d) -> Tensor:
-        """The record of a batch norm, from sums over `count` pixels; moves the running moments."""
-        assert layer.running_mean is not None
-        assert layer.running_var is not None
-        assert layer.momentum is not None
-        total = sums.double().sum(0)
-        mean = total[0] / count
-        var = (total[1] / count - mean**2).clamp(min=0)
-        layer.running_mean.lerp_(mean.to(layer.running_mean.dtype), layer.momentum)
-        layer.running_var.lerp_((var * count / (count - 1)).to(layer.running_var.dtype), layer.momentum)
-        inverse = (var + layer.eps).rsqrt()
-        scale = layer.weight.double() * inverse
-        record = torch.stack([mean, inverse, scale, layer.bias.double() - mean * scale])
-        return record.to(torch.promote_types(sums.dtype, torch.float32)).detach()
-
-    def norm_back(self, sums: Tensor, count: int, record: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Factors (3, C) of the gradient A g + B x + C, and the gradients in scale and shift of the layer."""
-        (one, two), (mean, inverse, scale, _) = sums.double().sum(0), record.double()
-        slope = -scale * inverse**2 * two / count
-        factors = torch.stack([scale, slope, -scale * one / count - slope * mean])
-        return factors.to(record.dtype), (two * inverse).to(record.dtype), one.to(record.dtype)
+        return _last(found).flatten(1, 2)
 
     def norm_input(self, g: Tensor, x: Tensor, factors: Tensor, residual: Tensor | None = None) -> Tensor:
         """A g + B x + C, plus a residual."""
@@ -110,15 +102,12 @@ class Plain:
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         return (wide if record is None else F.relu(record[2] * wide + record[3])).mean((1, 2))
 
-    def unpool(self, grad: Tensor, mask: tuple[Tensor, Tensor | None], stat: Pair) -> Pair:
-        """The gradient of `pool`, masked, and its sums, as `conv_input` has them."""
+    def unpool(self, grad: Tensor, mask: Mask, stat: Pair) -> tuple[Tensor, Back]:
+        """The gradient of `pool`, masked, and what `conv_input` has with it."""
         x = mask[0]
         spread = grad[:, None, None] / (x.shape[1] * x.shape[2])
         g = _kept(spread.expand(x.shape).to(x.dtype), mask)
-        return g, self._sums_with(g, stat)
-
-    def _sums_with(self, g: Tensor, stat: Pair | None) -> Tensor:
-        return _sums(g, g if stat is None else stat[0] - stat[1][0])
+        return g, _norm_back(g, stat)
 
 
 def activated(x: Tensor, record: Tensor | None) -> Tensor:
@@ -126,16 +115,36 @@ def activated(x: Tensor, record: Tensor | None) -> Tensor:
     return x if record is None else F.relu(record[2] * x + record[3]).to(x.dtype)
 
 
-def _kept(g: Tensor, mask: tuple[Tensor, Tensor | None] | None) -> Tensor:
+def _norm(y: Tensor, layer: nn.BatchNorm2d) -> Tensor:
+    """The record of a norm that reads y; moves its running moments."""
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    assert layer.momentum is not None
+    wide = y.double().flatten(0, 2)
+    mean, var = wide.mean(0), wide.var(0, correction=0)
+    layer.running_mean.lerp_(mean.to(layer.running_mean.dtype), layer.momentum)
+    layer.running_var.lerp_(wide.var(0).to(layer.running_var.dtype), layer.momentum)
+    inverse = (var + layer.eps).rsqrt()
+    scale = layer.weight.double() * inverse
+    record = torch.stack([mean, inverse, scale, layer.bias.double() - mean * scale])
+    return record.to(torch.promote_types(y.dtype, torch.float32)).detach()
+
+
+def _norm_back(g: Tensor, stat: Pair) -> Back:
+    x, record = stat
+    mean, inverse, scale, _ = record.double()
+    wide = g.double().flatten(0, 2)
+    one, two = wide.sum(0), (wide * (x.double().flatten(0, 2) - mean)).sum(0)
+    slope = -scale * inverse**2 * two / len(wide)
+    factors = torch.stack([scale, slope, -scale * one / len(wide) - slope * mean])
+    return Back(*(t.to(record.dtype) for t in (factors, two * inverse, one)))
+
+
+def _kept(g: Tensor, mask: Mask | None) -> Tensor:
     if mask is None:
         return g
     x, record = mask
-    return g * ((x if record is None else record[2] * x + record[3]) > 0)
-
-
-def _sums(one: Tensor, two: Tensor) -> Tensor:
-    wide = one.to(torch.promote_types(one.dtype, torch.float32))
-    return torch.stack([wide.flatten(0, 2).sum(0), (wide * two).flatten(0, 2).sum(0)])[None]
+    return torch.where((x if record is None else record[2] * x + record[3]) > 0, g, 0)
 
 
 def _padded(weight: Tensor) -> Tensor:
@@ -144,7 +153,7 @@ def _padded(weight: Tensor) -> Tensor:
 
 def _kernel(weight: Tensor) -> Tensor:
     size = 3 if weight.shape[1] == 9 else 1
-    return weight.unflatten(1, (size, size)).permute(0, 3, 1, 2)
+    return weight.view(len(weight), size, size, -1).permute(0, 3, 1, 2)
 
 
 def _pad(shape: Shape) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import DubitoError
 from ..lanes import runs_as_lane, settings
 from . import prepare
 from .configs import Config, run_id
@@ -46,6 +47,9 @@ def run(
         seconds: after so many, every lane stops at the end of its epoch and leaves a checkpoint.
         known: results of earlier runs, which are skipped; forward correction takes its matrix from cross-entropy.
         report: gets each result as its run ends. The seconds of a result are its share of the time that passed.
+
+    A run whose result is refused, since it diverged, does not stop the others; the first such error is raised when
+    all have ended.
     """
     end = time.monotonic() + seconds
     with settings(at_once):
@@ -54,6 +58,7 @@ def run(
         waiting = [c for c in configs if run_id(c) not in have]
         active: list[tuple[LaneRun, Iterator[None]]] = []
         everything: list[Result] = []
+        failures: list[DubitoError] = []
         last = time.monotonic()
         while active or (waiting and time.monotonic() < end):
             while waiting and len(active) < at_once and time.monotonic() < end:
@@ -73,11 +78,18 @@ def run(
             last = now
             for pair in ended:
                 active.remove(pair)
-                if pair[0].done:
+                if not pair[0].done:
+                    continue
+                try:
                     result = pair[0].result()
-                    first |= {place(result.config): result} if result.config.method == "ce" else {}
-                    report([result])
-                    everything.append(result)
+                except DubitoError as error:  # one that diverged is no reason to lose its neighbours
+                    failures.append(error)
+                    continue
+                first |= {place(result.config): result} if result.config.method == "ce" else {}
+                report([result])
+                everything.append(result)
+        if failures:
+            raise failures[0]
         return everything
 
 
