@@ -254,8 +254,9 @@ class Lane:
 
     def _make_fast(self, batch_size: int) -> None:
         """Kernels for steps of this size: ours for the networks that they know, else compiled ones."""
+        example = self.data.batch(torch.zeros(1, dtype=torch.int64, device=self.data.device))
         for model in (network.model for network in self.networks):
-            if self.half and suits(model.backbone, batch_size):
+            if self.half and suits(model.backbone, (batch_size, *example.shape[1:])):
                 self.fused[model] = Fused(model.backbone, batch_size)
             elif self.compile:
                 # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes slow.

@@ -70,4 +70,4 @@ def test_batches_that_are_taken():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_nothing_suits_without_a_gpu():
-    assert not suits(build("wrn-28-2", (3, 32, 32)), 128)
+    assert not suits(build("wrn-28-2", (3, 32, 32)), (128, 3, 32, 32))

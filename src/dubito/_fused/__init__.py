@@ -8,6 +8,7 @@ what that brings.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeGuard
 
 import torch
@@ -30,15 +31,16 @@ from .plain import Plain
 __all__ = ["Fused", "suits"]
 
 
-def suits(network: nn.Module, images: int) -> TypeGuard[WideResNet | ResNetCIFAR]:
-    """Whether a network is one of those here, in batches of `images`, and the device and its compiler are there.
+def suits(network: nn.Module, batch: Sequence[int]) -> TypeGuard[WideResNet | ResNetCIFAR]:
+    """Whether a network is one of those here, its batches have a size that the kernels take, and there is a GPU.
 
     Example:
         >>> from dubito.backbones import build
-        >>> suits(build("lenet5", (1, 28, 28)), 128)
+        >>> suits(build("lenet5", (1, 28, 28)), (128, 1, 28, 28))
         False
     """
-    return images % 4 == 0 and known(network) and nvrtc.available()
+    fitting = batch[0] % 4 == 0 and tuple(batch[2:]) == (SIDE, SIDE)
+    return fitting and known(network) and nvrtc.available()
 
 
 def known(network: nn.Module) -> TypeGuard[WideResNet | ResNetCIFAR]:

@@ -80,7 +80,7 @@ class Plain:
         size, wide = (shape.outputs, shape.inputs, k, k), torch.promote_types(x.dtype, torch.float32)
         x, grad = _first(activated(x, record)).to(wide), _first(grad).to(wide)
         found = conv2d_weight(x, size, grad, stride=shape.stride, padding=_pad(shape))
-        return _last(found).flatten(1, 2)
+        return _last(found).reshape(shape.outputs, shape.taps, shape.inputs)
 
     def norm_input(self, g: Tensor, x: Tensor, factors: Tensor, residual: Tensor | None = None) -> Tensor:
         """A g + B x + C, plus a residual."""
