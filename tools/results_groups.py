@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
+from results_cells import wanted
 from results_words import noise_words, parameters
 
 from dubito.papers import items
@@ -81,7 +84,8 @@ def places(results: Iterable[Result]) -> list[Place]:
     """Group and rank; places with a single method say nothing and are left out, and an oracle is no choice.
 
     Points in the plane are drawn to be looked at, and nobody chooses a method by them. Tables that take one method
-    apart do not compare methods, nor does a figure whose rows are places or settings: it has seeds of some only.
+    apart do not compare methods, nor does a figure whose rows are places or settings: it has seeds of some only. Of
+    a sweep only the settings count that a table of the paper has: the best point of a curve was chosen by the test.
     """
     groups: dict[Config, dict[tuple[str, str], list[Result]]] = {}
     for result in filter(_compares, results):
@@ -102,7 +106,16 @@ def _compares(result: Result) -> bool:
     names = own.rows + own.columns if own else ("method",)
     of_settings = {"skill", "trace", "rounds"} & set(own.rows) if own else set()
     of_methods = "method" in names and not of_settings
-    return config.method != "oracle" and config.data not in SETS and of_methods
+    swept = bool(own) and not own.printed and any(name in names for name, _ in config.params)
+    chosen = not swept or (config.network, config.method, config.params) in _in_tables(config.paper)
+    return config.method != "oracle" and config.data not in SETS and of_methods and chosen
+
+
+@cache
+def _in_tables(paper: str) -> frozenset[tuple[str, str, Any]]:
+    """Networks, methods and parameters that the paper prints test accuracies of."""
+    tables = [i for i in items(paper).values() if i.printed and "test_accuracy" in i.metrics]
+    return frozenset((c.network, c.method, c.params) for i in tables for c in wanted(paper, i.id))
 
 
 def _key(config: Config) -> Config:

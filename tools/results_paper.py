@@ -49,6 +49,7 @@ PICTURES = {
         "two-moons",
         "Decision regions of plain training and of LN on two moons and two circles",
     ),
+    "lukasik2020.figure2": ("alpha", "Accuracy against alpha of smoothing and of both corrections"),
     "lukasik2020.figure5": ("two-gaussians", "The separator of two Gaussians, smoothed and penalised"),
     "tanno2019.figure3": (
         "skills-flippers",
