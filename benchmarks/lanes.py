@@ -2,13 +2,15 @@
 
     python benchmarks/lanes.py                             WRN-28-2, batch 128, 1, 4, 8 and 12 lanes (target: 1.7x)
     python benchmarks/lanes.py --network resnet32
+    python benchmarks/lanes.py --ways fused,heuristic --counts 1,8
 
 Every lane trains on its own noisy copy of random images, with augmentation, momentum and a schedule, as the runs of
-a paper do. Two ways of choosing cuDNN's algorithms are measured, each in a process of its own: searched (the
-fastest of a device to itself) and by its heuristics (`lanes.settings` takes these for several lanes). Counts of
-lanes are measured in turn, several rounds of each, and the median is taken. What several lanes make is divided by
-one run alone of the same kind (what streams bring), and by the faster of the two (what a user gains). One line is
-appended to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where that is set).
+a paper do. Three ways are measured, each in a process of its own: the network as one function by kernels of ours
+(`dubito._fused`, what lanes use where they can), and compiled, with cuDNN's algorithms searched (the fastest of a
+device to itself) or named by its heuristics (`lanes.settings` takes these for several lanes). Counts of lanes are
+measured in turn, several rounds of each, and the median is taken. What several lanes make is divided by one run alone
+of the same way (what streams bring), and by the fastest of the runs alone (what a user gains). One line is appended
+to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where that is set).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pathlib import Path
 
 import torch
 
+from dubito import lanes as lanes_module
 from dubito import optim
 from dubito._random import generator
 from dubito.backbones import build
@@ -69,12 +72,14 @@ def rate(lanes: Sequence[Iterator[None]], steps: int, wait: Callable[[], None]) 
     return steps * len(lanes) / (time.perf_counter() - begun)
 
 
-def measured(options: argparse.Namespace, searched: bool) -> dict[int, list[float]]:
-    """Rates of each count of lanes, round by round, in a process that chooses algorithms in one way."""
+def measured(options: argparse.Namespace, way: str) -> dict[int, list[float]]:
+    """Rates of each count of lanes, round by round, in a process that computes in one way."""
+    if way != "fused":
+        lanes_module.suits = lambda network, batch: False  # type: ignore[assignment]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
     torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.benchmark = searched
+    torch.backends.cudnn.benchmark = way == "searched"
     counts = [int(c) for c in options.counts.split(",")]
     lanes = [lane(s, options.network, options.images, options.batch, device) for s in range(max(counts))]
     rate(lanes, 8, wait)  # compiles and captures
@@ -95,11 +100,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--ways", default="fused,searched,heuristic")
     options = parser.parse_args()
     found = {}
-    for name, searched in (("searched", True), ("heuristic", False)):
+    for name in options.ways.split(","):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            found[name] = pool.apply(measured, (options, searched))
+            found[name] = pool.apply(measured, (options, name))
         print(name, {c: round(statistics.median(r), 1) for c, r in found[name].items()}, flush=True)
     middle = {n: {c: statistics.median(r) for c, r in rates.items()} for n, rates in found.items()}
     alone = max(rates[1] for rates in middle.values())
