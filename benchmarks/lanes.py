@@ -8,9 +8,9 @@ Every lane trains on its own noisy copy of random images, with augmentation, mom
 a paper do. Three ways are measured, each in a process of its own: the network as one function by kernels of ours
 (`dubito._fused`, what lanes use where they can), and compiled, with cuDNN's algorithms searched (the fastest of a
 device to itself) or named by its heuristics (`lanes.settings` takes these for several lanes). Counts of lanes are
-measured in turn, several rounds of each, and the median is taken. What several lanes make is divided by one run alone
-of the same way (what streams bring), and by the fastest of the runs alone (what a user gains). One line is appended
-to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where that is set).
+measured in turn, several rounds of each, and the median is taken. What several lanes make is divided by one run
+alone of the same way (what streams bring), and by the fastest of the runs alone (what a user gains). One line is
+appended to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where that is set).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from results_cells import Section, current, read_all, sections
 from results_coverage import coverage, coverage_lines
+from results_growth import backward_growth
 from results_paper import PICTURES, paper_page
 from results_precision import precision_page
 from results_readme import BEGIN, END, readme_table
@@ -70,6 +71,12 @@ def everything(root: Path) -> dict[Path, str]:
     page = DOCS / "collier2020.md"
     if silent and page in made:
         made[page] += "\n" + "\n".join(silent) + "\n"
+    growth, page = (
+        list(backward_growth(root / "results/benchmarks/backward_growth.jsonl")),
+        DOCS / "lukasik2020.md",
+    )
+    if growth and page in made:
+        made[page] += "\n" + "\n".join(growth) + "\n"
     home = root / "README.md"
     if home.is_file():
         text = home.read_text(encoding="utf-8")

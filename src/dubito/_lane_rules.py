@@ -7,17 +7,40 @@ the device, by an epoch that is a tensor; batches have one size, and every examp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import weights
-from .procedures import CoTeaching, Plain, SelfPaced
+from ._replay import Noise, Step
+from .procedures import CoTeaching, Distillation, Plain, SelfPaced
 
 # Losses ``(B,)`` of each network and the epoch ``()``, counted from 0 -> the scalar to minimise.
 Rule = Callable[[Sequence[Tensor], Tensor], Tensor]
 
-PROCEDURES = (Plain, CoTeaching, SelfPaced)
+PROCEDURES = (Plain, CoTeaching, SelfPaced, Distillation)
+
+
+class Taught(Step):
+    """A step of a student: its losses are against what a teacher says of the same images.
+
+    Arguments:
+        against: logits and the teacher's log-probabilities -> losses ``(B,)``.
+        teacher: images -> log-probabilities.
+    """
+
+    def __init__(
+        self, *stages: Any, against: Callable[[Tensor, Tensor], Tensor], teacher: Callable[[Tensor], Tensor]
+    ) -> None:
+        super().__init__(*stages)
+        self.against, self.teacher = against, teacher
+
+    def losses(self, x: Tensor, y: Tensor, noise: Noise) -> Tensor:
+        """One loss per example ``(B,)``."""
+        with torch.no_grad():
+            taught = self.teacher(x)
+        return self.against(self._latent(x).mean, taught)
 
 
 def rule_of(procedure: Plain, batch_size: int) -> Rule:

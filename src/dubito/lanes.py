@@ -25,13 +25,14 @@ from torch import Tensor
 from . import checkpoint
 from ._fused import Fused, suits
 from ._lane_plan import Plan
-from ._lane_rules import PROCEDURES, Rule, rule_of
+from ._lane_rules import PROCEDURES, Rule, Taught, rule_of
 from ._method import Stages
 from ._replay import Step, captured, draw, hand_over, is_label_noise, own_stream, stream_batches
 from .data import LabelledData
 from .errors import DubitoError
 from .heads import Latent
 from .model import Model
+from .procedures import Distillation
 
 AHEAD = 12  # steps
 
@@ -74,7 +75,7 @@ class Lane:
     """A model, its data on the device, and a stream.
 
     Arguments:
-        stages: the method's stages; its procedure is `Plain`, `CoTeaching` or `SelfPaced`.
+        stages: the method's stages; its procedure is `Plain`, `CoTeaching`, `SelfPaced` or `Distillation`.
         data: training examples; moved to `device`.
         augment: as in `train.fit`.
         half: the backbone in bfloat16, on a GPU only: by kernels of ours (`_fused`) where they know the network,
@@ -95,7 +96,7 @@ class Lane:
         compile: bool = True,
     ) -> None:
         if not runs_as_lane(stages):
-            what = "a lane runs plain training, co-teaching and MentorNet, without a penalty"
+            what = "a lane runs plain training, co-teaching, MentorNet and distillation, without a penalty"
             raise DubitoError(what, remedy="use train.fit")
         self.on_gpu = torch.device(device).type == "cuda"
         self.half = half and self.on_gpu
@@ -107,6 +108,7 @@ class Lane:
         # A tensor, so that lanes of other seeds share compiled kernels.
         self.key = torch.tensor(seed, device=device)
         self.compile, self.fused = compile and self.on_gpu, dict[Model, Fused]()
+        self.models: list[Model] = []  # those of the procedure, and a teacher
         self.networks = [self._network(m) for m in self.procedure.children() if isinstance(m, Model)]
         self.stream = own_stream(self.on_gpu)
         self.waiting: deque[torch.cuda.Event] = deque()  # the end of each step that may be under way
@@ -248,16 +250,29 @@ class Lane:
 
     def _network(self, model: Model) -> Step:
         """A network of the procedure as a step of this lane."""
+        self._settle(model)
+        parts = model, self._tabulated(self.stages), partial(self._latent, model)
+        if not isinstance(self.procedure, Distillation):
+            return Step(*parts)
+        teacher = self.procedure.teacher.to(self.data.device)
+        self._settle(teacher)
+        says = partial(self._says, teacher)
+        return Taught(*parts, against=self.procedure.against, teacher=says)
+
+    def _settle(self, model: Model) -> None:
+        self.models.append(model)
         if self.half:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return Step(model, self._tabulated(self.stages), partial(self._latent, model))
+
+    def _says(self, model: Model, x: Tensor) -> Tensor:
+        return model.log_probs(self._latent(model, x))
 
     def _make_fast(self, batch_size: int) -> None:
         """Kernels for steps of this size: ours for the networks that they know, else compiled ones."""
         example = self.data.batch(torch.zeros(1, dtype=torch.int64, device=self.data.device))
-        for model in (network.model for network in self.networks):
+        for model in self.models:
             if self.half and suits(model.backbone, (batch_size, *example.shape[1:])):
-                self.fused[model] = Fused(model.backbone, batch_size)
+                self.fused[model] = Fused(model.backbone)
             elif self.compile:
                 # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes slow.
                 model.backbone.compile(dynamic=False)
@@ -284,7 +299,7 @@ class Lane:
         if not self.half:
             return model.latent(x)
         fused = self.fused.get(model)
-        if fused is not None and model.training and fused.takes(x):
+        if fused is not None and fused.takes(x):
             return model.head(fused(x))  # type: ignore[no-any-return]
         # Without the cache: a cast made during capture would be reused outside of it.
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):

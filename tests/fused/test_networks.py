@@ -38,7 +38,7 @@ def network_of(name):
 def test_features_gradients_and_moments_are_those_of_autograd(name):
     theirs = network_of(name)
     ours = copy.deepcopy(theirs)
-    fused, g = Fused(ours, 4, Plain()), torch.Generator().manual_seed(1)
+    fused, g = Fused(ours, Plain()), torch.Generator().manual_seed(1)
     for _ in range(2):  # also when the running moments have moved, and gradients are there
         x = torch.randn(4, theirs.stem.in_channels, 32, 32, generator=g, dtype=torch.float64)
         weight = torch.randn(4, theirs.out_features, generator=g, dtype=torch.float64)
@@ -52,6 +52,19 @@ def test_features_gradients_and_moments_are_those_of_autograd(name):
         torch.testing.assert_close(b[1], a, rtol=1e-8, atol=1e-9, msg=lambda m, p=place: f"{p}: {m}")
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_evaluation_goes_by_the_running_moments(name):
+    network, g = network_of(name), torch.Generator().manual_seed(2)
+    x = torch.randn(8, network.stem.in_channels, 32, 32, generator=g, dtype=torch.float64)
+    network(x)
+    before = {k: v.clone() for k, v in network.state_dict().items()}
+    network.eval()
+    found = Fused(network, Plain())(x)
+    torch.testing.assert_close(found, network(x).detach(), rtol=1e-10, atol=1e-10)
+    assert not found.requires_grad
+    assert all(torch.equal(v, before[k]) for k, v in network.state_dict().items())
+
+
 def test_networks_that_are_known():
     assert known(build("wrn-28-2", (3, 32, 32)))
     assert known(build("resnet32", (3, 32, 32)))
@@ -62,8 +75,9 @@ def test_networks_that_are_known():
 
 
 def test_batches_that_are_taken():
-    fused = Fused(WideResNet(depth=10, width=1), 4, Plain())
+    fused = Fused(WideResNet(depth=10, width=1), Plain())
     assert fused.takes(torch.zeros(4, 3, 32, 32))
+    assert fused.takes(torch.zeros(8, 3, 32, 32))
     assert not fused.takes(torch.zeros(5, 3, 32, 32))
     assert not fused.takes(torch.zeros(4, 3, 28, 28))
 

@@ -40,16 +40,58 @@ def test_a_lane_gives_the_result_of_the_plain_runner(tmp_path):
         assert ours.metrics[name] == pytest.approx(theirs.metrics[name], abs=1e-12)
 
 
-def test_a_run_cut_short_goes_on(tmp_path):
-    wanted = config("gce")
+def student(**params):
+    found = lukasik2020.TABLES["table5"].make("paper", "mnist", None)
+    one = next(c for c in found if c.param("teacher") == "plain" and c.param("student") == "plain")
+    more = {**BASE, "epochs": 0, "steps": 9, "validation": 0}
+    return dataclasses.replace(one, size="small", **more).with_params(**params)
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"teacher": "smooth", "alpha": 0.2}, {"student": "forward", "alpha": 0.2}]
+)
+def test_a_student_is_taught_as_by_the_plain_runner(tmp_path, params):
+    wanted = student(**params)
+    assert streamed.streamable(wanted)
+    (ours,) = streamed.run([wanted], folder=tmp_path, device="cpu")
+    theirs = runner.run(wanted, device="cpu")
+    assert ours.config == theirs.config
+    for a, b in (
+        (ours.metrics["test_accuracy"], theirs.metrics["test_accuracy"]),
+        (ours.metrics["test_log_likelihood"], theirs.metrics["test_log_likelihood"]),
+        (ours.history["teacher_test_accuracy"], theirs.history["teacher_test_accuracy"]),
+    ):
+        assert a == pytest.approx(b, abs=1e-6)
+    assert ours.seconds > ours.history["teacher_seconds"] > 0
+
+
+def test_a_run_that_diverged_leaves_its_neighbours_alone(tmp_path, monkeypatch):
+    result = streamed.LaneRun.result
+
+    def diverged(self):
+        if self.config.method == "ce":
+            raise DubitoError("training diverged")
+        return result(self)
+
+    monkeypatch.setattr(streamed.LaneRun, "result", diverged)
+    told = []
+    with pytest.raises(DubitoError, match="training diverged"):
+        streamed.run([config("ce"), config("gce")], folder=tmp_path, device="cpu", report=told.extend)
+    assert [r.config.method for r in told] == ["gce"]
+
+
+@pytest.mark.parametrize("make", [lambda: config("gce"), student], ids=["alone", "taught"])
+def test_a_run_cut_short_goes_on(tmp_path, make):
+    wanted = make()
     (whole,) = streamed.run([wanted], folder=tmp_path / "whole", device="cpu")
     calls = []
     while not calls or not calls[-1]:  # no call has time for more than one epoch
         calls.append(streamed.run([wanted], folder=tmp_path / "cut", device="cpu", seconds=1e-3))
-    assert len(calls) == wanted.epochs
+    assert len(calls) == (wanted.epochs or 5)  # three epochs each; the student begins where the teacher ends
     (done,) = calls[-1]
     assert done.metrics == whole.metrics
-    assert done.history == whole.history
+    drop = {"teacher_seconds": 0}
+    assert {**done.history, **drop} == {**whole.history, **drop}
 
 
 def test_forward_takes_the_matrix_of_cross_entropy(tmp_path):

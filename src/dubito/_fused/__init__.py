@@ -2,8 +2,8 @@
 
 Layers as torch has them write each activation, its norm and its mask to memory and read them again, and cuDNN's
 convolutions of few channels leave the processors half idle. Here a convolution activates what it reads, and leaves
-the moments of what it writes to the norm that follows. Sums are made in a fixed order. `benchmarks/lanes.py` measures
-what that brings.
+the moments of what it writes to the norm that follows. Sums are made in a fixed order. What that brings is measured
+by `benchmarks/lanes.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def suits(network: nn.Module, batch: Sequence[int]) -> TypeGuard[WideResNet | Re
         >>> suits(build("lenet5", (1, 28, 28)), (128, 1, 28, 28))
         False
     """
-    fitting = batch[0] % 4 == 0 and tuple(batch[2:]) == (SIDE, SIDE)
+    fitting = _fits(batch)
     return fitting and known(network) and nvrtc.available()
 
 
@@ -54,49 +54,66 @@ def known(network: nn.Module) -> TypeGuard[WideResNet | ResNetCIFAR]:
     return network.out_features in (64, 128) and all(map(tiles.known, convolutions(network).values()))
 
 
-class Fused:
-    """A network's features in training, (N, C, 32, 32) -> (N, out_features) in float32.
+def _fits(batch: Sequence[int]) -> bool:
+    return batch[0] % 4 == 0 and tuple(batch[2:]) == (SIDE, SIDE)
 
-    Parameters and buffers stay those of the network, which computes by itself where it is judged. `ops` are the
-    operations: `Plain()` for a CPU, by default the kernels for batches of `images`.
+
+class Fused:
+    """A network's features, (N, C, 32, 32) -> (N, out_features) in float32, in training as in evaluation.
+
+    Parameters and buffers stay those of the network. `ops` are the operations: `Plain()` for a CPU, by default the
+    kernels.
 
     Example:
         >>> network = WideResNet(depth=10, width=1)
-        >>> Fused(network, 4, Plain())(torch.zeros(4, 3, 32, 32)).shape
+        >>> Fused(network, Plain())(torch.zeros(4, 3, 32, 32)).shape
         torch.Size([4, 64])
     """
 
-    def __init__(self, network: WideResNet | ResNetCIFAR, images: int, ops: Plain | None = None) -> None:
-        self.network, self.images = network, images
-        self.shapes = convolutions(network)
+    def __init__(self, network: WideResNet | ResNetCIFAR, ops: Plain | None = None) -> None:
+        self.network, self.shapes = network, convolutions(network)
         if ops is None:
             from .kernels import Kernels
 
-            ops = Kernels(self.shapes.values(), images)
+            ops = Kernels(self.shapes.values())
         self.ops = ops
         self.parameters = list(network.parameters())
+        self.norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
         self.counters = [b for name, b in network.named_buffers() if name.endswith("num_batches_tracked")]
 
     def takes(self, x: Tensor) -> bool:
-        """Whether a batch has the size that this was made for."""
-        return len(x) == self.images and x.shape[2:] == (SIDE, SIDE)
+        """Whether a batch has a size that the kernels take."""
+        return _fits(x.shape)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Features of a batch; the norms take its moments."""
+        """Features of a batch; in training the norms take its moments."""
+        if not self.network.training:
+            with torch.no_grad():
+                return self._forward(x, self._records())[0]
         features: Tensor = _Function.apply(self, x, *self.parameters)  # type: ignore[no-untyped-call]
         return features
 
     def forward(self, x: Tensor) -> tuple[Tensor, Pass]:
         """Features, and the pass that `backward` goes on with."""
-        weights = self.ops.weights(
-            [layer.weight.detach() for layer in self.shapes if isinstance(layer, nn.Conv2d)]
-        )
-        step = Pass(self.ops, dict(zip(self.shapes, weights)), dict(self.shapes))
         torch._foreach_add_(self.counters, 1)
+        return self._forward(x, {})
+
+    def _forward(self, x: Tensor, records: dict[nn.Module, Tensor]) -> tuple[Tensor, Pass]:
+        layers = [layer.weight.detach() for layer in self.shapes if isinstance(layer, nn.Conv2d)]
+        weights = dict(zip(self.shapes, self.ops.weights(layers)))
+        step = Pass(self.ops, weights, dict(self.shapes), records)
         image = self.ops.image(x.detach())
         if isinstance(self.network, WideResNet):
             return wide_forward(self.network, step, image), step
         return cifar_forward(self.network, step, image), step
+
+    def _records(self) -> dict[nn.Module, Tensor]:
+        """Records of the norms from their running moments, which are all of one tensor (4, C + C' + ...)."""
+        names = ("running_mean", "running_var", "weight", "bias")
+        mean, var, gamma, beta = (torch.cat([getattr(m, name) for m in self.norms]) for name in names)
+        inverse = (var + self.norms[0].eps).rsqrt()
+        together = torch.stack([mean, inverse, gamma * inverse, beta - mean * gamma * inverse])
+        return dict(zip(self.norms, together.split([m.num_features for m in self.norms], 1)))
 
     def backward(self, step: Pass, grad: Tensor) -> list[Tensor]:
         """Gradients in the order of the parameters."""

@@ -37,14 +37,13 @@ def _source() -> str:
 
 
 class Kernels(Plain):
-    """What `Plain` does, on a GPU, for batches of one size and the convolutions of one network."""
+    """What `Plain` does, on a GPU, for some convolutions; batches have a multiple of four images."""
 
-    def __init__(self, shapes: Iterable[Shape], images: int) -> None:
-        self.images, self.launches = images, dict[Shape, tuple[Launch, Launch, Launch]]()
+    def __init__(self, shapes: Iterable[Shape]) -> None:
+        names = set()
         for shape in shapes:
-            there, back = (tiles.convolution(shape, images, back) for back in (False, True))
-            self.launches[shape] = (there, back, tiles.weight_gradient(shape, images))
-        names = {launch.name for launches in self.launches.values() for launch in launches}
+            launches = [tiles.convolution(shape, 4, back) for back in (False, True)]
+            names |= {launch.name for launch in (*launches, tiles.weight_gradient(shape, 4))}
         self.ended = torch.zeros(1, dtype=torch.int32, device="cuda")
         self.kernels = _compiled((*SIMPLE, "unpool<64>", "unpool<128>", *sorted(names)))
 
@@ -66,8 +65,8 @@ class Kernels(Plain):
         residual: Tensor | None = None,
         then: nn.BatchNorm2d | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        launch = self.launches[shape][0]
-        y = x.new_empty(self.images, shape.side, shape.side, shape.outputs)
+        launch = tiles.convolution(shape, len(x), False)
+        y = x.new_empty(len(x), shape.side, shape.side, shape.outputs)
         norm, sums, found = _Norm(), None, None
         if then is not None:
             sums = x.new_empty((launch.parts, 2, shape.outputs), dtype=torch.float32)
@@ -88,8 +87,8 @@ class Kernels(Plain):
         mask: Mask | None = None,
         stat: Pair | None = None,
     ) -> tuple[Tensor, Back | None]:
-        launch, side = self.launches[shape][1], shape.side * shape.stride
-        g = grad.new_empty(self.images, side, side, shape.inputs)
+        launch, side = tiles.convolution(shape, len(grad), True), shape.side * shape.stride
+        g = grad.new_empty(len(grad), side, side, shape.inputs)
         where, active = mask or (None, None)
         norm, sums, found, (x, record) = _Norm(), None, None, stat or (None, None)
         if record is not None:
@@ -101,7 +100,7 @@ class Kernels(Plain):
         return g, found
 
     def conv_weight(self, x: Tensor, grad: Tensor, shape: Shape, record: Tensor | None = None) -> Tensor:
-        launch = self.launches[shape][2]
+        launch = tiles.weight_gradient(shape, len(x))
         size = (launch.grid[0], shape.outputs, shape.taps, shape.inputs)
         parts = x.new_empty(size, dtype=torch.float32)
         self._start(launch, x, *_pointers(record), grad, parts, launch.parts)

@@ -41,9 +41,10 @@ class Pass:
         *,
         then: nn.BatchNorm2d | None = None,
     ) -> Tensor:
-        """A convolution of x, activated by a norm; the norm `then` takes the moments of the result."""
+        """A convolution of x, activated by a norm; the norm `then`, if it has no record yet, takes its moments."""
         record = None if norm is None else self.records[norm]
-        y, found = self.ops.conv(x, self.weights[layer], self.shapes[layer], record, residual, then)
+        reads = None if then in self.records else then
+        y, found = self.ops.conv(x, self.weights[layer], self.shapes[layer], record, residual, reads)
         if then is not None and found is not None:
             self.records[then] = found
         return y

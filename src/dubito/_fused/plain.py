@@ -79,12 +79,12 @@ class Plain:
         k = 3 if shape.taps == 9 else 1
         size, wide = (shape.outputs, shape.inputs, k, k), torch.promote_types(x.dtype, torch.float32)
         x, grad = _first(activated(x, record)).to(wide), _first(grad).to(wide)
-        found = conv2d_weight(x, size, grad, stride=shape.stride, padding=_pad(shape))
+        found: Tensor = conv2d_weight(x, size, grad, stride=shape.stride, padding=_pad(shape))
         return _last(found).reshape(shape.outputs, shape.taps, shape.inputs)
 
     def norm_input(self, g: Tensor, x: Tensor, factors: Tensor, residual: Tensor | None = None) -> Tensor:
         """A g + B x + C, plus a residual."""
-        a, b, c = factors
+        a, b, c = factors.unbind()
         wide = a * g + (b * x + c)
         return (wide if residual is None else wide + residual).to(g.dtype)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ def known(shape: Shape) -> bool:
     )
 
 
+@cache
 def convolution(
     shape: Shape, images: int, back: bool, how: tuple[int, int, int, int] | None = None
 ) -> Launch:
@@ -78,6 +80,7 @@ def _how(shape: Shape, inputs: int, outputs: int, side: int, back: bool) -> tupl
     return pixels, columns, 2 if inputs * columns >= 64 * 64 else 3, high
 
 
+@cache
 def weight_gradient(shape: Shape, images: int, how: tuple[int, int, int, int] | None = None) -> Launch:
     """The gradient of a convolution in its weights; `how`: pixels, channels out and in, blocks."""
     side = shape.side

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 from ..evaluate import scores
 from ..lanes import Lane
 from ..noise import resample
+from ..procedures import Plain
 from . import prepare, records
 from .configs import Config, run_id
 from .results import Result, finished
@@ -29,10 +31,20 @@ class LaneRun:
         folder: of the checkpoint that an earlier call may have left. Runs that keep their best epoch are short and
             begin anew instead.
         first: results of plain cross-entropy, for a config that needs an estimated matrix.
+        role: tells networks of one run apart, which then start from weights of their own.
+        procedure: in place of the method's own.
     """
 
     def __init__(
-        self, config: Config, folder: Path, *, root: str | None, device: str, first: dict[Any, Result]
+        self,
+        config: Config,
+        folder: Path,
+        *,
+        root: str | None,
+        device: str,
+        first: dict[Any, Result],
+        role: str = "",
+        procedure: Callable[..., Plain] | None = None,
     ) -> None:
         self.config, self.folder, self.device = config, folder / run_id(config)[:16], device
         train, valid, test = prepare.parts(config, root=root)
@@ -42,10 +54,13 @@ class LaneRun:
         self.found: dict[str, Any] = {}
         given = self._given(first)
         shape = tuple(self.parts.train.batch(torch.zeros(1, dtype=torch.int64, device=device)).shape[1:])
-        model = prepare.model(config, shape, self.parts.train.num_classes, **given)
+        model = prepare.model(config, shape, self.parts.train.num_classes, role=role, **given)
+        stages = prepare.stages(config, **given)
+        if procedure is not None:
+            stages = dataclasses.replace(stages, procedure=procedure)
         self.lane = Lane(
             model,
-            prepare.stages(config, **given),
+            stages,
             self.parts.train,
             seed=config.seed,
             device=device,
@@ -105,7 +120,7 @@ class LaneRun:
         if self.config.method == "ce":
             probabilities = self.lane.log_probs(prepare.still(self.config, self.parts.train)).exp().cpu()
             history["transition"] = read_matrix(self.config, probabilities).tolist()
-        metrics = self._scores()
+        metrics = self.scores()
         if self.config.record:
             numbers, analyses = self._records()
             metrics, history = {**numbers, **metrics}, {**history, **analyses}
@@ -148,13 +163,13 @@ class LaneRun:
         self.stopped = bool(self.config.patience) and epoch - self.best_epoch >= self.config.patience
 
     def _score(self, epoch: int) -> None:
-        self._note(self._scores())
+        self._note(self.scores())
 
     def _note(self, found: dict[str, float]) -> None:
         for name, value in found.items():
             self.notes["history"].setdefault(name, []).append(value)
 
-    def _scores(self) -> dict[str, float]:
+    def scores(self) -> dict[str, float]:
         """Test and validation scores of the present weights."""
         test, valid = self.parts.test, self.parts.valid
         clean = test.labels if test.clean is None else test.clean

@@ -238,21 +238,31 @@ def _estimated(config: Config, parts: Parts, out: Path | None, device: str) -> T
     return anchor_transition(p / p.sum(-1, keepdim=True), percentile=percentile, at=at)  # type: ignore[arg-type]
 
 
-def _taught(config: Config, parts: Parts, out: Path | None, device: str) -> Stage:
-    """Train the teacher; smoothing or correction by alpha acts on its training or on the student's."""
-    alpha, how = float(config.param("alpha", 0.0) or 0.0), str(config.param("teacher", "plain"))
-    params = {} if how == "plain" else {"alpha": alpha}
-    teacher = _plain(config, {"plain": "ce"}.get(how, how), **params)
-    given = _first_stage(teacher, parts, None, device).given
-    done = _fit(teacher, parts, given, out and out / "first", device, role="/teacher", procedure=Plain)
-    student = str(config.param("student", "plain"))
-    procedure = partial(
+def teacher_of(config: Config) -> Config:
+    """The run that trains the teacher of a config of distillation."""
+    how = str(config.param("teacher", "plain"))
+    params = {} if how == "plain" else {"alpha": float(config.param("alpha", 0.0) or 0.0)}
+    return _plain(config, {"plain": "ce"}.get(how, how), **params)
+
+
+def student_of(config: Config, teacher: Model) -> Callable[..., Plain]:
+    """The procedure of a config's student."""
+    alpha, student = float(config.param("alpha", 0.0) or 0.0), str(config.param("student", "plain"))
+    return partial(
         Distillation,
-        teacher=Teacher(done.model),
+        teacher=Teacher(teacher),
         temperature=float(config.param("temperature", 2.0) or 2.0),
         smoothing=alpha if student == "smooth" else 0.0,
         correction=alpha if student == "forward" else 0.0,
     )
+
+
+def _taught(config: Config, parts: Parts, out: Path | None, device: str) -> Stage:
+    """Train the teacher; smoothing or correction by alpha acts on its training or on the student's."""
+    teacher = teacher_of(config)
+    given = _first_stage(teacher, parts, None, device).given
+    done = _fit(teacher, parts, given, out and out / "first", device, role="/teacher", procedure=Plain)
+    procedure = student_of(config, done.model)
     scored = records.scored(teacher, done.model, parts)
     return Stage({}, {"teacher_test_accuracy": scored["test_accuracy"]}, procedure)
 

@@ -19,13 +19,14 @@ from .configs import Config, run_id
 from .lane_run import LaneRun
 from .results import Result
 from .stacked import place
+from .taught_run import TaughtRun
 
 
 def streamable(config: Config) -> bool:
-    """Whether a config can be a lane: one label each, a procedure that lanes know, no first network."""
+    """Whether a config can be a lane: one label each, a procedure that lanes know."""
     if config.annotators or config.balanced or "curves" in config.record:
         return False
-    if config.method in ("distill", "oracle"):
+    if config.method == "oracle":
         return False
     return runs_as_lane(prepare.stages(config))
 
@@ -56,7 +57,7 @@ def run(
         have = {r.id for r in known}
         first = {place(r.config): r for r in known if r.config.method == "ce"}
         waiting = [c for c in configs if run_id(c) not in have]
-        active: list[tuple[LaneRun, Iterator[None]]] = []
+        active: list[tuple[LaneRun | TaughtRun, Iterator[None]]] = []
         everything: list[Result] = []
         failures: list[DubitoError] = []
         last = time.monotonic()
@@ -66,7 +67,8 @@ def run(
                 if config is None:
                     break
                 waiting.remove(config)
-                lane = LaneRun(config, Path(folder), root=root, device=device, first=first)
+                kind = TaughtRun if config.method == "distill" else LaneRun
+                lane = kind(config, Path(folder), root=root, device=device, first=first)
                 active.append((lane, lane.steps(lambda: time.monotonic() > end)))
             ready = [pair for pair in active if not pair[0].lane.behind()]
             if not ready:

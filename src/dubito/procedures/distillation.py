@@ -79,16 +79,25 @@ class Distillation(Plain):
         self.temperature, self.smoothing = temperature, smoothing
         self._channel = FixedTransition(resample(model.num_classes, correction)) if correction else None
 
-    def forward(self, batch: Batch, draw: Draw) -> Tensor:
-        """Mean over the batch of the student's cross-entropy against the teacher."""
-        with torch.no_grad():
-            taught = self._teacher[0].to(batch.x.device)(batch.x)
-        losses = distillation(
-            self.model.latent(batch.x).mean,
+    @property
+    def teacher(self) -> Model:
+        """The model that teaches, in evaluation mode."""
+        return self._teacher[0]
+
+    def against(self, logits: Tensor, taught: Tensor) -> Tensor:
+        """The loss of each example ``(B,)``, from the student's logits and the teacher's log-probabilities."""
+        return distillation(
+            logits,
             taught,
             temperature=self.temperature,
             smoothing=self.smoothing,
             channel=self._channel,
             reduction="none",
         )
+
+    def forward(self, batch: Batch, draw: Draw) -> Tensor:
+        """Mean over the batch of the student's cross-entropy against the teacher."""
+        with torch.no_grad():
+            taught = self.teacher.to(batch.x.device)(batch.x)
+        losses = self.against(self.model.latent(batch.x).mean, taught)
         return weighted(losses, batch).sum() / batch.size
