@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -132,6 +133,13 @@ def hand_over(stream: torch.cuda.Stream | None, *tensors: Tensor) -> None:
     here.wait_stream(stream)
     for tensor in tensors:  # else their memory could be used anew while the caller still reads it
         tensor.record_stream(here)
+
+
+def capturable(make: Callable[..., Any]) -> dict[str, bool]:
+    """Options by which an optimizer of torch can be captured, and is one kernel."""
+    name = getattr(make, "func", make).__name__.upper()
+    takes = inspect.signature(getattr(torch.optim, name, torch.optim.Adam)).parameters
+    return {option: True for option in ("fused", "capturable") if option in takes}
 
 
 def captured(step: Callable[[], None], stream: torch.cuda.Stream | None) -> Callable[[], None]:

@@ -11,7 +11,6 @@ lane can be left at the end of an epoch and taken up again in another process.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from ._fused import Fused, suits
 from ._lane_plan import Plan
 from ._lane_rules import PROCEDURES, Rule, Taught, rule_of
 from ._method import Stages
-from ._replay import Step, captured, draw, hand_over, is_label_noise, own_stream, stream_batches
+from ._replay import Step, capturable, captured, draw, hand_over, is_label_noise, own_stream, stream_batches
 from .data import LabelledData
 from .errors import DubitoError
 from .heads import Latent
@@ -256,8 +255,7 @@ class Lane:
             return Step(*parts)
         teacher = self.procedure.teacher.to(self.data.device)
         self._settle(teacher)
-        says = partial(self._says, teacher)
-        return Taught(*parts, against=self.procedure.against, teacher=says)
+        return Taught(*parts, against=self.procedure.against, teacher=partial(self._says, teacher))
 
     def _settle(self, model: Model) -> None:
         self.models.append(model)
@@ -286,12 +284,7 @@ class Lane:
         return dataclasses.replace(stages, target=lambda y, _: rows[y])
 
     def _optimizer(self, make: Callable[..., Any]) -> torch.optim.Optimizer:
-        function, options = getattr(make, "func", make), {}
-        if self.on_gpu:
-            takes = inspect.signature(
-                getattr(torch.optim, function.__name__.upper(), torch.optim.Adam)
-            ).parameters
-            options = {name: True for name in ("fused", "capturable") if name in takes}
+        options = capturable(make) if self.on_gpu else {}
         return make(self.procedure.named_parameters(), **options)  # type: ignore[no-any-return]
 
     def _latent(self, model: Model, x: Tensor) -> Latent:

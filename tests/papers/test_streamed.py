@@ -87,7 +87,8 @@ def test_a_run_cut_short_goes_on(tmp_path, make):
     calls = []
     while not calls or not calls[-1]:  # no call has time for more than one epoch
         calls.append(streamed.run([wanted], folder=tmp_path / "cut", device="cpu", seconds=1e-3))
-    assert len(calls) == (wanted.epochs or 5)  # three epochs each; the student begins where the teacher ends
+    # Three epochs each, and the student begins where the teacher ends; a call may have no time for any.
+    assert len(calls) >= (wanted.epochs or 5)
     (done,) = calls[-1]
     assert done.metrics == whole.metrics
     drop = {"teacher_seconds": 0}

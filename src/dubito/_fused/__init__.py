@@ -39,8 +39,12 @@ def suits(network: nn.Module, batch: Sequence[int]) -> TypeGuard[WideResNet | Re
         >>> suits(build("lenet5", (1, 28, 28)), (128, 1, 28, 28))
         False
     """
-    fitting = _fits(batch)
-    return fitting and known(network) and nvrtc.available()
+    if not (_fits(batch) and known(network) and nvrtc.available()):
+        return False
+    launches = [
+        launch for shape in convolutions(network).values() for launch in tiles.launches(shape, batch[0])
+    ]
+    return max(launch.shared for launch in launches) <= nvrtc.shared_memory()
 
 
 def known(network: nn.Module) -> TypeGuard[WideResNet | ResNetCIFAR]:

@@ -40,12 +40,10 @@ class Kernels(Plain):
     """What `Plain` does, on a GPU, for some convolutions; batches have a multiple of four images."""
 
     def __init__(self, shapes: Iterable[Shape]) -> None:
-        names = set()
-        for shape in shapes:
-            launches = [tiles.convolution(shape, 4, back) for back in (False, True)]
-            names |= {launch.name for launch in (*launches, tiles.weight_gradient(shape, 4))}
+        names = {launch.name for shape in shapes for launch in tiles.launches(shape, 4)}
         self.ended = torch.zeros(1, dtype=torch.int32, device="cuda")
-        self.kernels = _compiled((*SIMPLE, "unpool<64>", "unpool<128>", *sorted(names)))
+        every = (*SIMPLE, "unpool<64>", "unpool<128>", *sorted(names))
+        self.kernels = _compiled(every, torch.cuda.current_device())
 
     def image(self, x: Tensor) -> Tensor:
         return super().image(x.bfloat16()).contiguous()
@@ -155,7 +153,8 @@ class Kernels(Plain):
 
 
 @cache
-def _compiled(names: tuple[str, ...]) -> dict[str, Kernel]:
+def _compiled(names: tuple[str, ...], device: int) -> dict[str, Kernel]:
+    """Kernels of a device, by which they are kept apart."""
     return compiled(_source(), names)
 
 

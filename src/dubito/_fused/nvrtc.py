@@ -13,9 +13,11 @@ from torch import Tensor
 
 from ..errors import DubitoError
 
+AT_ONCE = 8  # compilers; each takes a third of a second for a convolution
 Argument = Tensor | int | float | ctypes.Structure | None
 
 _SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_SHARED_OF_DEVICE = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 
 
 def available() -> bool:
@@ -29,6 +31,14 @@ def available() -> bool:
     except OSError:
         return False
     return True
+
+
+def shared_memory() -> int:
+    """Bytes that a block may have on the present device."""
+    device, found = ctypes.c_int(), ctypes.c_int()
+    _cuda("cuDeviceGet", ctypes.byref(device), torch.cuda.current_device())
+    _cuda("cuDeviceGetAttribute", ctypes.byref(found), _SHARED_OF_DEVICE, device)
+    return found.value
 
 
 @cache
@@ -52,9 +62,6 @@ def _cuda(name: str, *arguments: Any) -> None:
     code = getattr(_driver(), name)(*arguments)
     if code:
         raise DubitoError("the CUDA driver failed", where=name, got=f"error {code}")
-
-
-AT_ONCE = 8  # compilers; each takes a third of a second for a convolution
 
 
 def compiled(source: str, names: Sequence[str]) -> dict[str, Kernel]:

@@ -40,6 +40,12 @@ def known(shape: Shape) -> bool:
     )
 
 
+def launches(shape: Shape, images: int) -> tuple[Launch, Launch, Launch]:
+    """The convolution, its gradient in the input, and that in the weights."""
+    there, back = (convolution(shape, images, back) for back in (False, True))
+    return there, back, weight_gradient(shape, images)
+
+
 @cache
 def convolution(
     shape: Shape, images: int, back: bool, how: tuple[int, int, int, int] | None = None
