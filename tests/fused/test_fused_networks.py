@@ -80,6 +80,7 @@ def test_batches_that_are_taken():
     assert fused.takes(torch.zeros(8, 3, 32, 32))
     assert not fused.takes(torch.zeros(5, 3, 32, 32))
     assert not fused.takes(torch.zeros(4, 3, 28, 28))
+    assert not fused.takes(torch.empty(1 << 14, 3, 32, 32, device="meta"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ..backbones.resnet import ResNetCIFAR
 from ..backbones.wide import WideResNet
@@ -58,8 +59,11 @@ def known(network: nn.Module) -> TypeGuard[WideResNet | ResNetCIFAR]:
     return network.out_features in (64, 128) and all(map(tiles.known, convolutions(network).values()))
 
 
+MOST = 1 << 13  # images: places in 256 channels of so many are counted in 32 bits
+
+
 def _fits(batch: Sequence[int]) -> bool:
-    return batch[0] % 4 == 0 and tuple(batch[2:]) == (SIDE, SIDE)
+    return batch[0] % 4 == 0 and batch[0] <= MOST and tuple(batch[2:]) == (SIDE, SIDE)
 
 
 class Fused:
@@ -138,6 +142,7 @@ class _Function(torch.autograd.Function):
         return features
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         found = ctx.fused.backward(ctx.step, grad)
         ctx.step = None
