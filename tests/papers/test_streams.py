@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import sweep_fakes
 
-from dubito.papers import stacked, stacked_crowds
+from dubito.errors import DubitoError
+from dubito.papers import item, jobs, stacked, stacked_crowds, streamed
 from dubito.papers.results import read
 from dubito.papers.streams import _mine, on_streams
 from dubito.papers.sweep import CRASHED, OUT_OF_MEMORY, report, sweep
@@ -76,10 +77,36 @@ def test_runs_of_another_driver_are_left_alone(tmp_path, fakes):
 
 
 def test_images_that_are_decoded_as_needed_are_left_to_processes(tmp_path):
-    from dubito.papers import item
-
     configs = item("lukasik2020.table2").make("smoke", None, None)
     said: list[str] = []
     on_streams(configs[:2], tmp_path, device="cpu", say=said.append)
     assert not said
     assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_runs_that_stop_after_a_time_leave_the_rest_to_the_same_call(tmp_path, monkeypatch):
+    """Lanes are told how many they are and how long they have; no process begins what is left."""
+    configs = [c for c in item("englesson2023.table1-cifar10").make("smoke", None, None) if c.rate == 0.4][:3]
+    told = []
+    monkeypatch.setattr(streamed, "run", lambda wanted, **how: told.append((wanted, how)))
+    monkeypatch.setattr(jobs, "sweep", lambda *args, **how: pytest.fail("a process was started"))
+    found = jobs.execute(configs, tmp_path, streams=True, lanes=5, seconds=60.0, device="cpu")
+    assert not found.finished
+    assert not found.failed
+    ((wanted, how),) = told
+    assert [c.method for c in wanted] == [c.method for c in configs]
+    assert how["at_once"] == 5
+    assert 0 < how["seconds"] <= 60
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"seconds": 60.0}, "only runs on streams stop after a time: got 60 seconds; add --streams"),
+        ({"streams": True, "lanes": 0}, "need a number of lanes and of seconds above zero: got 0 and inf"),
+        ({"streams": True, "seconds": 0.0}, "need a number of lanes and of seconds above zero: got 8 and 0"),
+    ],
+)
+def test_times_and_lanes_that_cannot_be(tmp_path, how, words):
+    with pytest.raises(DubitoError, match=words):
+        jobs.execute([], tmp_path, **how)

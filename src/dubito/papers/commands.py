@@ -49,7 +49,12 @@ def run(
     data: Data = None,
     methods: Methods = None,
     workers: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
-    streams: Annotated[bool, typer.Option(help="Small networks many at a time on one GPU.")] = False,
+    streams: Annotated[bool, typer.Option(help="Networks many at a time on one GPU.")] = False,
+    lanes: Annotated[int, typer.Option(help="With --streams: larger networks at a time.")] = 8,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="With --streams: after so many larger networks stop; the same command goes on."),
+    ] = None,
     ray: Annotated[
         bool, typer.Option("--ray", help="Tasks of a Ray cluster (RAY_ADDRESS; else this machine).")
     ] = False,
@@ -69,8 +74,8 @@ def run(
 
     job = Job(name, size, data, _names(methods), overrides or [], out)
     failed = job.run(
-        workers=workers, streams=streams, ray=ray, cpus=cpus, gpus=gpus, retries=retries, search=search,
-        root=root, device=device, say=typer.echo,
+        workers=workers, streams=streams, lanes=lanes, seconds=seconds, ray=ray, cpus=cpus, gpus=gpus,
+        retries=retries, search=search, root=root, device=device, say=typer.echo,
     )  # fmt: skip
     raise typer.Exit(1 if failed else 0)
 

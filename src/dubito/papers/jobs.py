@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -15,7 +16,8 @@ from .choose import pick_methods, searched
 from .collect import label
 from .configs import PAIRS, Config, override
 from .results import path_of, read
-from .sweep import Report, sweep
+from .streams import LANES, on_streams
+from .sweep import Report, report, sweep
 
 Say = Callable[[str], Any]
 OPTIONS = ("size", "data")  # of the command: they change more than the field of that name
@@ -76,6 +78,8 @@ def execute(
     *,
     workers: int = 1,
     streams: bool = False,
+    lanes: int = LANES,
+    seconds: float | None = None,
     ray: bool = False,
     cpus: float = 1.0,
     gpus: float | None = None,
@@ -86,14 +90,20 @@ def execute(
 ) -> Report:
     """Every run that is not finished, on processes or as tasks of a Ray cluster.
 
-    With `streams`, networks that can share a GPU go first, together on that of this machine. `cpus`, `gpus` and
-    `retries` are those of a task (`cluster.sweep_on_ray`).
+    With `streams`, networks that can share a GPU go first, together on that of this machine, as many larger ones at
+    a time as there are `lanes`; after so many `seconds` these stop where the same call will go on, and nothing else
+    is run. `cpus`, `gpus` and `retries` are those of a task (`cluster.sweep_on_ray`).
     """
     place = None if root is None else str(root)
+    if seconds is not None and not streams:
+        raise DubitoError(
+            "only runs on streams stop after a time", got=f"{seconds:g} seconds", remedy="add --streams"
+        )
     if streams:
-        from .streams import on_streams
-
-        on_streams(configs, out, root=place, device=device, say=say)
+        until = math.inf if seconds is None else seconds
+        on_streams(configs, out, root=place, device=device, lanes=lanes, seconds=until, say=say)
+        if seconds is not None:
+            return report(configs, out)
 
     def progress(finished: int, failed: int, all_: int) -> None:
         say(f"{finished} finished, {failed} failed of {all_}")

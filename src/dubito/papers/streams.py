@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from .sweep import _claim, _folder, describe
 
 _LOG = logging.getLogger("dubito")
 RUNS = ".runs"
+LANES = 8  # fill a GPU: benchmarks/lanes.py
 AT_MOST = 500  # runs at a time: each holds a file open while it is ours
 
 Say = Callable[[str], Any]
@@ -28,13 +31,29 @@ Train = Callable[[Sequence[Config]], Any]
 
 
 def on_streams(
-    configs: Sequence[Config], out: Path, *, root: str | None = None, device: str = "auto", say: Say = print
+    configs: Sequence[Config],
+    out: Path,
+    *,
+    root: str | None = None,
+    device: str = "auto",
+    lanes: int = LANES,
+    seconds: float = math.inf,
+    say: Say = print,
 ) -> None:
-    """Run what can share a GPU and is not finished; the rest, and what fails, is left as it is."""
+    """Run what can share a GPU and is not finished; the rest, and what fails, is left as it is.
+
+    Arguments:
+        lanes: how many larger networks at a time.
+        seconds: after so many they stop at the end of their epoch; a later call goes on from there.
+    """
+    end = time.monotonic() + seconds
+    if lanes < 1 or not seconds > 0:
+        what = "runs on streams need a number of lanes and of seconds above zero"
+        raise DubitoError(what, got=f"{lanes} and {seconds:g}")
     open_runs = [c for c in configs if not path_of(out, c).is_file()]
     for start in range(0, len(open_runs), AT_MOST):
         with _mine(open_runs[start : start + AT_MOST], out) as mine:
-            _together(mine, out, root, _where(device), say)
+            _together(mine, out, root, _where(device), lanes, end, say)
 
 
 def _where(device: str) -> str:
@@ -60,7 +79,9 @@ def _mine(configs: Sequence[Config], out: Path) -> Iterator[list[Config]]:
             _lock.release(lock)
 
 
-def _together(configs: Sequence[Config], out: Path, root: str | None, device: str, say: Say) -> None:
+def _together(
+    configs: Sequence[Config], out: Path, root: str | None, device: str, at_once: int, end: float, say: Say
+) -> None:
     from . import stacked, stacked_crowds, streamed, temperature_runs
 
     known = read(out) if out.is_dir() else []
@@ -77,7 +98,8 @@ def _together(configs: Sequence[Config], out: Path, root: str | None, device: st
         stacked.run(wanted, known=known, **shared)
 
     def lanes(wanted: Sequence[Config]) -> None:
-        streamed.run(wanted, folder=out / RUNS, known=known, **shared)
+        left = max(0.0, end - time.monotonic())
+        streamed.run(wanted, folder=out / RUNS, known=known, at_once=at_once, seconds=left, **shared)
 
     def crowds(wanted: Sequence[Config]) -> None:
         stacked_crowds.run(wanted, **shared)
