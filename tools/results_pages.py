@@ -71,10 +71,8 @@ def everything(root: Path) -> dict[Path, str]:
     page = DOCS / "collier2020.md"
     if silent and page in made:
         made[page] += "\n" + "\n".join(silent) + "\n"
-    growth, page = (
-        list(backward_growth(root / "results/benchmarks/backward_growth.jsonl")),
-        DOCS / "lukasik2020.md",
-    )
+    growth = list(backward_growth(root / "results/benchmarks/backward_growth.jsonl"))
+    page = DOCS / "lukasik2020.md"
     if growth and page in made:
         made[page] += "\n" + "\n".join(growth) + "\n"
     home = root / "README.md"

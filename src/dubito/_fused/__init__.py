@@ -56,6 +56,8 @@ def known(network: nn.Module) -> TypeGuard[WideResNet | ResNetCIFAR]:
         isinstance(b.shortcut, nn.Sequential) for b in network.blocks
     ):
         return False
+    if len({layer.eps for layer in network.modules() if isinstance(layer, nn.BatchNorm2d)}) > 1:
+        return False
     return network.out_features in (64, 128) and all(map(tiles.known, convolutions(network).values()))
 
 

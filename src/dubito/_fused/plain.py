@@ -16,9 +16,8 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 from .tiles import Shape
 
 Pair = tuple[Tensor, Tensor]
-Mask = tuple[
-    Tensor, Tensor | None
-]  # what is positive where a gradient passes, and the record it is activated by
+# What is positive where a gradient passes, and the record that it is activated by.
+Mask = tuple[Tensor, Tensor | None]
 
 
 class Back(NamedTuple):

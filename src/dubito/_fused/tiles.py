@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+MOST_BLOCKS = 64  # of a gradient in weights: each leaves a part to add
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -47,13 +49,11 @@ def launches(shape: Shape, images: int) -> tuple[Launch, Launch, Launch]:
 
 
 @cache
-def convolution(
-    shape: Shape, images: int, back: bool, how: tuple[int, int, int, int] | None = None
-) -> Launch:
-    """A convolution, or its gradient in the input; `how`: pixels, columns, buffers, small matrices of a warp."""
+def convolution(shape: Shape, images: int, back: bool) -> Launch:
+    """A convolution, or its gradient in the input."""
     inputs, outputs = (shape.outputs, shape.inputs) if back else (shape.inputs, shape.outputs)
     side = shape.side * shape.stride if back else shape.side
-    pixels, columns, buffers, high = how or _how(shape, inputs, outputs, side, back)
+    pixels, columns, buffers, high = _how(shape, inputs, outputs, side, back)
     buffers = min(buffers, shape.taps)
     rows, count = min(side, pixels // side), max(1, pixels // side**2)
     width = 16 if columns < 32 else 32
@@ -76,7 +76,7 @@ def convolution(
 
 
 def _how(shape: Shape, inputs: int, outputs: int, side: int, back: bool) -> tuple[int, int, int, int]:
-    """What was fastest on an H200 with four convolutions under way at a time."""
+    """Pixels, columns, buffers, small matrices of a warp: the fastest on an H200 with four under way at a time."""
     parities, columns = back and shape.stride == 2, min(outputs, 64)
     if side == 32:
         pixels = 512 if columns == 16 or parities else 256
@@ -87,10 +87,10 @@ def _how(shape: Shape, inputs: int, outputs: int, side: int, back: bool) -> tupl
 
 
 @cache
-def weight_gradient(shape: Shape, images: int, how: tuple[int, int, int, int] | None = None) -> Launch:
-    """The gradient of a convolution in its weights; `how`: pixels, channels out and in, blocks."""
-    side = shape.side
-    pixels, rows_out, rows_in, most = how or _how_weights(shape)
+def weight_gradient(shape: Shape, images: int) -> Launch:
+    """The gradient of a convolution in its weights."""
+    side, rows_out, rows_in = shape.side, min(shape.outputs, 64), min(shape.inputs, 32)
+    pixels = {16: 512, 32: 256}.get(shape.outputs, 128) // shape.stride
     rows, count = min(side, pixels // side), max(1, pixels // side**2)
     window, step = (3, shape.stride) if shape.taps == 9 else (1, 1)
     lines = ((rows - 1) * step + window) * count
@@ -100,7 +100,7 @@ def weight_gradient(shape: Shape, images: int, how: tuple[int, int, int, int] | 
     sums = shape.taps * rows_out * rows_in * 4 if groups > 1 else 0
     blocks = (shape.outputs // rows_out) * (shape.inputs // rows_in)
     tiles = images * side * side // pixels
-    parts = min(tiles, max(8, most // blocks))
+    parts = min(tiles, max(8, MOST_BLOCKS // blocks))
     template = (shape.inputs, shape.outputs, side, shape.stride, shape.taps, rows, count, rows_out, rows_in)
     return Launch(
         f"conv_weight<{', '.join(map(str, template))}>",
@@ -109,8 +109,3 @@ def weight_gradient(shape: Shape, images: int, how: tuple[int, int, int, int] | 
         max(shared, sums),
         tiles,
     )
-
-
-def _how_weights(shape: Shape) -> tuple[int, int, int, int]:
-    pixels = {16: 512, 32: 256}.get(shape.outputs, 128) // shape.stride
-    return pixels, min(shape.outputs, 64), min(shape.inputs, 32), 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,10 @@ class LaneRun:
         return self.stopped or self.lane.epoch == self.epochs
 
     def result(self) -> Result:
-        """What a finished run left."""
+        """What a finished run left; one whose predictions are not numbers is refused."""
+        metrics = self.scores()
+        if not all(map(math.isfinite, metrics.values())):
+            raise records.diverged(self.config)
         name = f"{torch.cuda.get_device_name()}, bfloat16 backbone" if self.device == "cuda" else ""
         history = {**self.notes["history"], "every": EVERY, **self.found}
         if self.config.selection == "best":
@@ -120,7 +124,6 @@ class LaneRun:
         if self.config.method == "ce":
             probabilities = self.lane.log_probs(prepare.still(self.config, self.parts.train)).exp().cpu()
             history["transition"] = read_matrix(self.config, probabilities).tolist()
-        metrics = self.scores()
         if self.config.record:
             numbers, analyses = self._records()
             metrics, history = {**numbers, **metrics}, {**history, **analyses}

@@ -47,11 +47,7 @@ def scored(config: Config, model: Model, parts: Parts) -> dict[str, float]:
     log_p, test = predict(model, parts.test).log_p, parts.test
     clean = test.labels if test.clean is None else test.clean
     if bool(log_p.isnan().any()):
-        settings = ", ".join(f"{k}={v}" for k, v in config.params)
-        raise DubitoError(
-            "training diverged: predictions are not numbers",
-            where=f"{config.method}: {settings}".rstrip(": "),
-        )
+        raise diverged(config)
     found = _named("test", scores(log_p, clean)) | _named("noisy_test", scores(log_p, test.labels))
     found["ece"] = metrics.ece(log_p.exp(), clean, bins=100)
     if parts.valid is not None:
@@ -59,6 +55,13 @@ def scored(config: Config, model: Model, parts: Parts) -> dict[str, float]:
     if "parts" in config.record and parts.train.clean is not None:
         found |= by_part(predict(model, parts.train).log_p, parts.train)
     return found
+
+
+def diverged(config: Config) -> DubitoError:
+    """What is said of a run whose predictions are not numbers."""
+    settings = ", ".join(f"{k}={v}" for k, v in config.params)
+    where = f"{config.method}: {settings}".rstrip(": ")
+    return DubitoError("training diverged: predictions are not numbers", where=where)
 
 
 def by_part(log_p: Tensor, train: LabelledData) -> dict[str, float]:
