@@ -69,7 +69,7 @@ def test_a_student_is_taught_as_by_the_plain_runner(tmp_path, params):
 @pytest.mark.parametrize("method", ["ce", "het"])
 def test_a_run_that_diverged_leaves_its_neighbours_alone(tmp_path, method):
     told, wild = [], config(method, lr=1e30)
-    with pytest.raises(DubitoError, match="training diverged: predictions are not numbers"):
+    with pytest.raises(DubitoError, match=r"^(training diverged|mean is not finite)"):
         streamed.run([wild, config("gce")], folder=tmp_path, device="cpu", report=told.extend)
     assert [r.config.method for r in told] == ["gce"]
 

@@ -49,8 +49,8 @@ def run(
         known: results of earlier runs, which are skipped; forward correction takes its matrix from cross-entropy.
         report: gets each result as its run ends. The seconds of a result are its share of the time that passed.
 
-    A run whose result is refused, since it diverged, does not stop the others; the first such error is raised when
-    all have ended.
+    A run that is refused, since it diverged, does not stop the others; the first such error is raised when all have
+    ended.
     """
     end = time.monotonic() + seconds
     with settings(at_once):
@@ -73,7 +73,7 @@ def run(
             ready = [pair for pair in active if not pair[0].lane.behind()]
             if not ready:
                 time.sleep(PAUSE)
-            ended = [pair for pair in ready if next(pair[1], _OVER) is _OVER]
+            ended = [pair for pair in ready if _is_over(pair[1], failures)]
             now = time.monotonic()
             for lane, _ in active:
                 lane.notes["seconds"] += (now - last) / len(active)
@@ -84,7 +84,7 @@ def run(
                     continue
                 try:
                     result = pair[0].result()
-                except DubitoError as error:  # one that diverged is no reason to lose its neighbours
+                except DubitoError as error:
                     failures.append(error)
                     continue
                 first |= {place(result.config): result} if result.config.method == "ce" else {}
@@ -93,6 +93,15 @@ def run(
         if failures:
             raise failures[0]
         return everything
+
+
+def _is_over(steps: Iterator[None], failures: list[DubitoError]) -> bool:
+    """Make a step; whether it was the last, or failed. Some models are refused as soon as they are scored."""
+    try:
+        return next(steps, _OVER) is _OVER
+    except DubitoError as error:
+        failures.append(error)
+        return True
 
 
 _OVER: Any = object()
