@@ -39,7 +39,6 @@ class Place:
 
     config: Config
     methods: tuple[Standing, ...]
-    order: tuple[str, ...]
 
     @property
     def words(self) -> str:
@@ -74,11 +73,6 @@ class Place:
         """Whether every method has enough seeds to be told apart."""
         return all(m.summary.seeds >= FEWEST_SEEDS for m in self.methods)
 
-    def by_first_seen(self) -> list[Standing]:
-        """In the order of the results."""
-        by_name = {m.name: m for m in self.methods}
-        return [by_name[name] for name in self.order]
-
 
 def places(results: Iterable[Result]) -> list[Place]:
     """Group and rank; places with a single method say nothing and are left out, and an oracle is no choice.
@@ -95,8 +89,7 @@ def places(results: Iterable[Result]) -> list[Place]:
     for key, variants in groups.items():
         ranked = _ranked(variants)
         if len(ranked) > 1:
-            seen = dict.fromkeys(_name(v, variants) for v in variants)
-            made.append(Place(key, tuple(ranked), tuple(n for n in seen if n in {m.name for m in ranked})))
+            made.append(Place(key, tuple(ranked)))
     return made
 
 
