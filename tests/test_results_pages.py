@@ -63,7 +63,8 @@ def test_writing_makes_the_pages_current_and_a_changed_number_makes_them_stale(t
     pages.write(root)
     assert pages.stale(root) == []
     for suffix in ("png", "svg"):
-        assert (root / "docs/results" / f"table1-mnist.{suffix}").stat().st_size > 1000
+        for name in ("table1-mnist", "gain-one-label"):
+            assert (root / "docs/results" / f"{name}.{suffix}").stat().st_size > 1000
     file = next((root / "results").rglob("*.json"))
     content = json.loads(file.read_text())
     content["metrics"]["test_accuracy"] += 0.01
@@ -258,12 +259,65 @@ def test_benchmarks_are_no_results(tool, tmp_path):
     assert tool("results_cells").read_all(tmp_path) == {}
 
 
-def test_the_summary_says_where_seeds_are_too_few(tool):
+def test_the_summary_says_who_is_first_and_where_seeds_are_too_few(tool):
     page = tool("results_which").which_method
     three = made(ce=80.0, ln=96.5)
-    assert "asymmetric, 1 place: first" in page({"englesson2023": three})
+    first = "- MNIST, asymmetric noise, 40 %: ln is first; +16.50 points over plain training"
+    assert f"{first} (16.50 to 16.50).\n" in page({"englesson2023": three})
     one = [r for r in three if r.config.seed == 0]
-    assert "asymmetric, 1 place (too few seeds to be sure): first" in page({"englesson2023": one})
+    assert f"{first}. Too few seeds to be sure.\n" in page({"englesson2023": one})
+    assert "ce (plain training) is first; that is plain training." in page(
+        {"englesson2023": made(ce=80.0, ln=70.0)}
+    )
+
+
+def at_rates(*rates: float, **accuracy: tuple[float, ...]) -> list[Result]:
+    """The results of `made` at several rates, with an accuracy for each."""
+    found = []
+    for place, rate in enumerate(rates):
+        for r in made(**{name: values[place] for name, values in accuracy.items()}):
+            found.append(dataclasses.replace(r, config=dataclasses.replace(r.config, rate=rate)))
+    return found
+
+
+def test_the_summary_joins_the_rates_of_a_kind_of_noise(tool):
+    results = at_rates(0.2, 0.3, 0.4, ce=(90.0, 85.0, 80.0), ln=(95.0, 96.0, 97.0), gce=(99.0, 96.0, 81.0))
+    text = tool("results_which").which_method({"englesson2023": results})
+    assert "- MNIST, asymmetric, 3 rates: gce is first at 20 and 30 %, ln is first at 30 and 40 %; " in text
+    assert "the first is +9.0 to +17.0 points over plain training." in text
+
+
+def test_the_summary_says_how_well_noisy_labels_choose(tool):
+    """Validation accuracy is half the test accuracy in `made`; turned round at one of the places it is misled."""
+    results = at_rates(0.2, 0.4, ce=(90.0, 80.0), ln=(95.0, 97.0))
+    text = tool("results_which").which_method({"englesson2023": results})
+    assert "with one label per item at 2 of 2 places (mean loss 0.00 points, at most 0.00)." in text
+    misled = [
+        dataclasses.replace(r, metrics={**r.metrics, "validation_accuracy": -r.metrics["test_accuracy"]})
+        if r.config.rate == 0.2 else r
+        for r in results
+    ]  # fmt: skip
+    text = tool("results_which").which_method({"englesson2023": misled})
+    assert "with one label per item at 1 of 2 places (mean loss 2.50 points, at most 5.00)." in text
+    silent = [dataclasses.replace(r, metrics={"test_accuracy": r.metrics["test_accuracy"]}) for r in results]
+    assert "was not recorded" in tool("results_which").which_method({"englesson2023": silent})
+
+
+def test_the_picture_of_gains_shows_every_method_at_every_place(tool):
+    results = at_rates(0.2, 0.4, ce=(90.0, 80.0), ln=(95.0, 97.0), gce=(99.0, 79.0))
+    drawing = tool("results_which_picture").picture(tool("results_groups").places(results), False)
+    (ax,) = drawing.figure.axes
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["ln", "gce"]  # by mean gain
+    assert [t.get_text() for t in ax.get_xticklabels()] == [
+        "MNIST: asymmetric 20 %",
+        "MNIST: asymmetric 40 %",
+    ]
+    cells = {(t.get_text(), t.get_position(), t.get_fontweight()) for t in ax.texts}
+    assert cells == {
+        ("+5.0", (0, 0), "normal"), ("+9.0", (0, 1), "bold"),
+        ("+17.0", (1, 0), "bold"), ("-1.0", (1, 1), "normal"),
+    }  # fmt: skip
+    assert tool("results_which_picture").picture(tool("results_groups").places(results), True) is None
 
 
 def test_a_last_epoch_beside_the_epochs_before_it(tool):

@@ -20,7 +20,7 @@ from results_paper import PICTURES, paper_page
 from results_precision import precision_page
 from results_readme import BEGIN, END, readme_table
 from results_silent import silent_points
-from results_which import which_method
+from results_which import all_places, which_method
 from results_which_data import which_method_data, which_method_table
 
 from dubito.papers.configs import SIZES
@@ -102,17 +102,30 @@ def write(root: Path) -> list[Path]:
     for path, text in made.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
+    from dubito.papers import figures
+
+    _write_gains(root, made)
     for name, (file, _) in PICTURES.items():
         paper = name.partition(".")[0]
         page = made.get(DOCS / f"{paper}.md", "")
         if f"({file}.svg)" in page:
-            from dubito.papers import figures
-
             found = read(root / "results" / paper)
             sizes = {r.config.size for r in found if f"{paper}.{r.config.item}" == name}
             size = next(s for s in SIZES if s in sizes)
             figures.save(figures.picture(name, found, size=size), root / DOCS / file)
     return list(made)
+
+
+def _write_gains(root: Path, made: dict[Path, str]) -> None:
+    """The pictures of the page of methods."""
+    from results_which_picture import FILES, picture
+
+    from dubito.papers import figures
+
+    results = {name: current(name, runs) for name, runs in read_all(root / "results").items()}
+    for crowd, (file, _) in FILES.items():
+        if f"({DOCS.name}/{file}.svg)" in made[Path("docs/which-method.md")]:
+            figures.save(picture(all_places(results), crowd), root / DOCS / file)
 
 
 def main() -> int:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from results_cells import interval_text, wanted
 from results_groups import Place, Standing, places
+from results_which_picture import FILES
+from results_which_words import joined, kinds, over_plain, short
 from results_words import DATA, NOISES, STANDS_IN, arithmetic, formats, method_words, parameters
 
 from dubito.papers import PAPERS, items
 from dubito.papers.results import Result
-from dubito.papers.statistics import Summary
 from dubito.papers.tables import method_label
 
 
@@ -32,7 +33,17 @@ def which_method(results: dict[str, list[Result]]) -> str:
     ]
     if not found:
         return "\n".join([*lines, "", "No results yet."]) + "\n"
-    lines += ["", *_short(found), "", *_decision(found), "", *_unknown_rate(found), "", "## Place by place"]
+    lines += [
+        "",
+        *short(found),
+        *_pictures(found),
+        "",
+        *_decision(found),
+        "",
+        *_unknown_rate(found),
+        "",
+        "## Place by place",
+    ]
     for place in found:
         lines += ["", *_place(place)]
     lines += ["", *_missing(results)]
@@ -62,25 +73,10 @@ def _title(place: Place) -> str:
     return f"{DATA.get(config.data, config.data)}, {config.network}, {length}, {place.words}"
 
 
-def _short(found: Sequence[Place]) -> Iterator[str]:
-    """One sentence for each kind of noise on each data set."""
-    kinds: dict[tuple[str, str], list[Place]] = {}
-    for place in found:
-        kinds.setdefault((place.config.data, place.config.noise), []).append(place)
-    yield from ("## In short", "")
-    for (data, noise), group in kinds.items():
-        firsts: dict[str, list[str]] = {}
-        for place in group:
-            for mine in place.methods:
-                if mine.standing in ("first", "level"):
-                    firsts.setdefault(mine.name, []).append(mine.standing)
-        ranked = sorted(firsts.items(), key=lambda pair: (-len(pair[1]), -pair[1].count("first"), pair[0]))
-        parts = [f"{method_words(n)} {len(s)} ({s.count('first')} first)" for n, s in ranked]
-        what = "places" if group[0].crowd else "rates"
-        places_ = "1 place" if len(group) == 1 else f"{len(group)} {what}"
-        doubtful = "" if all(p.judged for p in group) else " (too few seeds to be sure)"
-        kind = f"{DATA.get(data, data)}, {NOISES.get(noise, noise)}"
-        yield f"- {kind}, {places_}{doubtful}: first or level with the first: {', '.join(parts)}."
+def _pictures(found: Sequence[Place]) -> Iterator[str]:
+    for crowd, (file, words) in FILES.items():
+        if any(p.crowd is crowd and p.plain is not None for p in found):
+            yield from ("", f"![{words}](results/{file}.svg)")
 
 
 def _decision(found: Sequence[Place]) -> Iterator[str]:
@@ -125,17 +121,10 @@ def _with_interval(mine: Standing) -> str:
 
 def _gain(place: Place) -> str:
     """Mean and interval of the first over plain training, paired by seed."""
-    gain = _paired(place.best, place.plain)
+    gain = over_plain(place.best, place)
     if gain is None:
         return "-"
     return f"{gain.mean:+.2f} ({interval_text(gain, 2)})"
-
-
-def _paired(one: Standing, other: Standing | None) -> Summary | None:
-    if other is None or one is other:
-        return None
-    both = sorted(one.summary.values.keys() & other.summary.values.keys())
-    return Summary({s: one.summary.values[s] - other.summary.values[s] for s in both}) if both else None
 
 
 def _picked(place: Place) -> str:
@@ -155,28 +144,25 @@ def _unknown_rate(found: Sequence[Place]) -> Iterator[str]:
     yield from ("## If only the kind of noise is known", "")
     yield "Points below the best of the place, over the rates that were run; sorted by the worst. The"
     yield "hyper-parameters are still those chosen for each rate."
-    kinds: dict[tuple[str, str], list[Place]] = {}
-    for place in found:
-        if place.config.noise != "none" and not place.crowd:
-            kinds.setdefault((place.config.data, place.config.noise), []).append(place)
-    kinds = {k: v for k, v in kinds.items() if len(v) > 1}
-    for data, of_data in _by_data(kinds).items():
+    grouped = kinds(p for p in found if p.config.noise != "none" and not p.crowd)
+    grouped = {k: v for k, v in grouped.items() if len(v) > 1}
+    for data, of_data in _by_data(grouped).items():
         if len(of_data) > 1:
-            kinds[data, "any kind"] = [p for group in of_data for p in group]
-    for (data, noise), group in kinds.items():
+            grouped[data, "any kind"] = [p for group in of_data for p in group]
+    for (data, noise), group in grouped.items():
         yield from ("", f"### {DATA.get(data, data)}, {NOISES.get(noise, noise)}", "")
         yield from ("| method | mean | worst | where | places |", "|---|---:|---:|---|---:|")
-        for name, short in _shortfalls(group):
-            worst, where = max((v, w) for w, v in short.items())
-            mean = math.fsum(short.values()) / len(short)
-            yield f"| {method_words(name)} | {mean:.2f} | {worst:.2f} | {where} | {len(short)} of {len(group)} |"
+        for name, below in _shortfalls(group):
+            worst, where = max((v, w) for w, v in below.items())
+            mean = math.fsum(below.values()) / len(below)
+            yield f"| {method_words(name)} | {mean:.2f} | {worst:.2f} | {where} | {len(below)} of {len(group)} |"
 
 
-def _by_data(kinds: dict[tuple[str, str], list[Place]]) -> dict[str, list[list[Place]]]:
-    grouped: dict[str, list[list[Place]]] = {}
-    for (data, _), group in kinds.items():
-        grouped.setdefault(data, []).append(group)
-    return grouped
+def _by_data(groups: dict[tuple[str, str], list[Place]]) -> dict[str, list[list[Place]]]:
+    found: dict[str, list[list[Place]]] = {}
+    for (data, _), group in groups.items():
+        found.setdefault(data, []).append(group)
+    return found
 
 
 def _shortfalls(group: Sequence[Place]) -> list[tuple[str, dict[str, float]]]:
@@ -211,14 +197,9 @@ def _place(place: Place) -> Iterator[str]:
 def _level(place: Place) -> str:
     level = [m for m in place.methods if m.standing == "level"]
     if level:
-        return f"{_and(level)} {'is' if len(level) == 1 else 'are'} level with it"
+        return f"{joined([method_words(m.name) for m in level])} {'is' if len(level) == 1 else 'are'} level with it"
     judged = all(m.standing != "not judged" for m in place.methods)
     return "no method is level with it" if judged else "which are level with it, so few seeds cannot tell"
-
-
-def _and(methods: Sequence[Standing]) -> str:
-    names = [method_words(m.name) for m in methods]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _missing(results: dict[str, list[Result]]) -> Iterator[str]:
@@ -234,11 +215,11 @@ def _missing(results: dict[str, list[Result]]) -> Iterator[str]:
     )
     yield f"- methods: {', '.join(method_words(m) for m in methods) or 'none'};"
     have = {(c.data, c.noise) for c in done}
-    kinds: dict[str, set[str]] = {}
+    lacking: dict[str, set[str]] = {}
     for c in configs:
         if (c.data, c.noise) not in have:
-            kinds.setdefault(c.noise, set()).add(DATA.get(c.data, c.data))
-    for noise, data in sorted(kinds.items()):
+            lacking.setdefault(c.noise, set()).add(DATA.get(c.data, c.data))
+    for noise, data in sorted(lacking.items()):
         yield f"- {NOISES.get(noise, noise)} on {', '.join(sorted(data))};"
     few = [p for p in all_places(results) if not p.judged]
     yield f"- places where some method has fewer than three seeds: {len(few)}."
