@@ -78,7 +78,23 @@ def test_notes_beside_the_lines_are_on_the_page(tool, tmp_path, monkeypatch):
     (root / "results/englesson2023/notes.txt").write_text("A line was taken out.\nAnd another.\n")
     made_pages = tool("results_pages").everything(root)
     text = made_pages[Path("docs/results/englesson2023.md")]
-    assert "- A line was taken out.\n- And another.\n" in text.partition("## table1")[0]
+    assert "- A line was taken out.\n- And another.\n" in text.partition("## How the runs were made")[2]
+
+
+def test_a_page_begins_with_what_was_found(tool, monkeypatch):
+    said = ["| 1 | a statement | holds | 3 | 0 | 0 |", "1 hold, 0 fail, 0 cannot be told."]
+    monkeypatch.setattr(tool("results_paper"), "statements", lambda *_: iter(said))
+    results = made(ce=80.0, ln=96.5)
+    text = tool("results_paper").paper_page(
+        "englesson2023", results, tool("results_cells").sections("englesson2023", results), ["a note"]
+    )
+    start = text.partition("## table1")[0]
+    assert "- 2 cells are judged: 2 agree" in start
+    assert "- Orderings and statements of the paper: 1 hold, 0 fail, 0 cannot be told.\n" in start
+    assert "a note" not in start
+    assert "- Hardware: a GPU.\n" in text.partition("## How the runs were made")[2]
+    assert "`test_accuracy`, in brackets the paper's:" in text
+    assert "| ln |  |  |  |  |  |  |  |  | 96.50 ✓ (96.54) |" in text
 
 
 def test_readme_changes_only_between_its_markers(tool, tmp_path):

@@ -12,7 +12,7 @@ from results_power import tellable
 from results_protocol import command, readings
 from results_search import search
 from results_skills import ranked_skills
-from results_statements import statements
+from results_statements import TOLD, statements
 from results_verdicts import verdicts
 from results_words import STANDS_IN, arithmetic, column_words, formats, parameters, row_words
 
@@ -64,6 +64,7 @@ def paper_page(
 ) -> str:
     """The whole page."""
     about = (paper_module(paper).__doc__ or paper).strip().splitlines()[0].rstrip(".")
+    said = list(statements(paper, results))
     lines = [
         f"# {about}",
         "",
@@ -71,14 +72,14 @@ def paper_page(
         f"Protocol: `src/dubito/papers/{paper}.py`. Seeds and coverage: [coverage](coverage.md).",
         "",
         *_totals(results, found),
-        *(f"- {note}" for note in notes),
+        *(f"- Orderings and statements of the paper: {count}" for count in said if count.endswith(TOLD)),
     ]
     for item, (file, words) in PICTURES.items():
         if any(f"{paper}.{s.item.id}" == item and not s.earlier for s in found):
             lines += ["", f"![{words}]({file}.svg)"]
     for section in sorted(found, key=lambda s: (s.earlier, not s.printed)):
         lines += ["", *_section(section, results)]
-    lines += ["", *statements(paper, results), "", *readings(paper)]
+    lines += ["", *said, "", *readings(paper), "", *_made(results), *(f"- {note}" for note in notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -91,6 +92,11 @@ def _totals(results: Sequence[Result], found: Sequence[Section]) -> Iterator[str
         "more, of runs with an earlier reading of what the paper leaves open, are kept and not counted above",
     )
     yield f"- {len(results)} runs, {_hours(results)}; runs side by side share the time that they took together."
+
+
+def _made(results: Sequence[Result]) -> Iterator[str]:
+    yield "## How the runs were made"
+    yield ""
     yield f"- Hardware: {', '.join(sorted({r.hardware for r in results if r.hardware})) or 'not recorded'}."
     dates = sorted({r.date[:10] for r in results if r.date})
     yield f"- Dates of the runs: {' to '.join(dict.fromkeys((dates[0], dates[-1]))) if dates else 'not recorded'}."
@@ -199,6 +205,7 @@ def _overview(section: Section) -> Iterator[str]:
             rows = [r for r in rows if any(e.row == r for e in filled)]
             columns = [c for c in columns if any(e.column == c for e in filled)]
         unit = " in per cent" if spread and metric.factor == 100.0 else ""
+        unit += ", in brackets the paper's" if any(e.paper for e in filled) else ""
         yield from ("", f"`{metric.ours}`{unit}:", "")
         yield "| | " + " | ".join(column_words(section.item, c) for c in columns) + " |"
         yield "|---|" + "---:|" * len(columns)
@@ -208,12 +215,13 @@ def _overview(section: Section) -> Iterator[str]:
 
 
 def _glance(entry: Entry | None, spread: bool) -> str:
-    """Mean and sign; without a printed value there is no sign, and the spread stands here."""
+    """Mean, sign and in brackets the paper's; without a printed value the spread stands here."""
     if entry is None or entry.ours is None:
         return ""
     if spread:
         return ours_text(entry)
-    return f"{number(entry.ours.mean, entry.metric.digits)} {SIGNS[entry.verdict]}".strip()
+    ours = f"{number(entry.ours.mean, entry.metric.digits)} {SIGNS[entry.verdict]}".strip()
+    return f"{ours} ({number(entry.paper.value, entry.metric.digits)})" if entry.paper else ours
 
 
 def _cells(section: Section, cells: Sequence[Entry]) -> Iterator[str]:

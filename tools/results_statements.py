@@ -10,6 +10,7 @@ from results_parts import doubtful_parts, failing_parts
 from dubito.papers.claims import FAILS, HOLDS, Finding, check
 from dubito.papers.results import Result
 
+TOLD = "cannot be told."  # the sentence that counts them ends so
 HEAD = ("| no. | statement | verdict | hold | fail | cannot tell |", "|---|---|---|---:|---:|---:|")
 
 
@@ -26,7 +27,7 @@ def statements(paper: str, results: Sequence[Result]) -> Iterator[str]:
     findings = check(paper, results)
     yield from ("", *HEAD, *(_row(paper, f) for f in findings), "")
     total = Counter(f.outcome for f in findings)
-    yield f"{total[HOLDS]} hold, {total[FAILS]} fail, {len(findings) - total[HOLDS] - total[FAILS]} cannot be told."
+    yield f"{total[HOLDS]} hold, {total[FAILS]} fail, {len(findings) - total[HOLDS] - total[FAILS]} {TOLD}"
     yield from _broken(paper, findings, results, "paper")
     doubtful = [(f, text) for f in findings for text in doubtful_parts(paper, f.claim)]
     if doubtful:
