@@ -29,6 +29,18 @@ def sweep(
     return at(item, metric, method=method, skill=skill, per_item=per_item, noise=noise)
 
 
+def level(item: str, others: tuple[str, ...], skills: tuple[float, ...]) -> tuple[Above, ...]:
+    """The trace method is no more than half a point below each of the others, at each point of a sweep."""
+    return tuple(
+        Above(
+            sweep(item, "crowd_accuracy", "trace", skill, labels),
+            sweep(item, "crowd_accuracy", other, skill, labels),
+            margin=-0.5,
+        )
+        for other, skill, labels in product(others, skills, (0, 1))
+    )
+
+
 CLAIMS = (
     Claim(
         1,
@@ -94,6 +106,27 @@ CLAIMS = (
                 margin=20.0,
             )
             for m, k in product(("trace", "gem", "mbem"), (0, 1))
+        ),
+        printed=False,
+    ),
+    Claim(
+        8,
+        "Where the mean matrix of flippers is dominant, the trace method is above GEM and MBEM, or half a point "
+        "below at most (figure 3)",
+        level("figure3", ("gem", "mbem"), (0.3, 0.35, 0.5, 0.7)),
+        printed=False,
+    ),
+    Claim(
+        8,
+        "So it is beside a single matrix, the doctor net, soft bootstrap and plain training, over the last of which its gain is "
+        "larger at a skill of .35 than at .7 (figure 6)",
+        level("figure6", ("single-cm", "wdn", "bootstrap", "ce"), (0.3, 0.35, 0.5, 0.7))
+        + tuple(
+            Wider(
+                *(sweep("figure6", "crowd_accuracy", m, 0.35, labels) for m in ("trace", "ce")),
+                *(sweep("figure6", "crowd_accuracy", m, 0.7, labels) for m in ("trace", "ce")),
+            )
+            for labels in (0, 1)
         ),
         printed=False,
     ),
