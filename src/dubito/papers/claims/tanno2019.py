@@ -118,8 +118,8 @@ CLAIMS = (
     ),
     Claim(
         8,
-        "So it is beside a single matrix, the doctor net, soft bootstrap and plain training, over the last of which its gain is "
-        "larger at a skill of .35 than at .7 (figure 6)",
+        "The same of a single matrix, the doctor net, soft bootstrap and plain training; the gain over plain "
+        "training is larger at a skill of .35 than at .7 (figure 6)",
         level("figure6", ("single-cm", "wdn", "bootstrap", "ce"), (0.3, 0.35, 0.5, 0.7))
         + tuple(
             Wider(
