@@ -15,7 +15,7 @@ from .nvrtc import Argument, Kernel, compiled
 from .plain import Back, Mask, Pair, Plain
 from .tiles import Launch, Shape
 
-FILES = ("common.cuh", "conv.cu", "weight.cu", "norm.cu")
+FILES = ("machine.cuh", "common.cuh", "conv.cu", "weight.cu", "norm.cu")
 SIMPLE = ("norm_input", "join", "pool", "add_parts")
 BLOCKS = 528  # of the kernels that go over all pixels: four to each of 132 processors
 UNPOOL_PARTS = 64
@@ -32,8 +32,8 @@ class _Norm(ctypes.Structure):
 
 
 @cache
-def _source() -> str:
-    return "\n".join(files(__package__).joinpath(name).read_text() for name in FILES)
+def _source(names: tuple[str, ...] = FILES) -> str:
+    return "\n".join(files(__package__).joinpath(name).read_text() for name in names)
 
 
 class Kernels(Plain):
@@ -116,7 +116,8 @@ class Kernels(Plain):
         out, side, channels = torch.empty_like(y), y.shape[1], y.shape[-1]
         larger = y if shortcut is None else shortcut
         stride, before = larger.shape[1] // side, (channels - larger.shape[-1]) // 2
-        self._simple("join", BLOCKS, y, record, shortcut, out, channels, side, stride, before, y.numel() // 8)
+        size, active = y.numel() // 8, _pointers(record)
+        self._simple("join", BLOCKS, y, *active, shortcut, out, channels, side, stride, before, size)
         return out
 
     def pool(self, x: Tensor, record: Tensor | None = None) -> Tensor:

@@ -20,8 +20,9 @@ extern "C" __global__ void norm_input(const bf16* __restrict__ g, const bf16* __
 
 // relu(scale y + shift + shortcut); at stride 2 the shortcut is every other pixel of an image twice as large, with
 // `before` channels of zeros in front and as many behind.
-extern "C" __global__ void join(const bf16* __restrict__ y, const float* __restrict__ record, const bf16* __restrict__ shortcut,
-                                bf16* __restrict__ out, int channels, int side, int stride, int before, int chunks) {
+extern "C" __global__ void join(const bf16* __restrict__ y, const float* __restrict__ scale, const float* __restrict__ shift,
+                                const bf16* __restrict__ shortcut, bf16* __restrict__ out, int channels, int side, int stride,
+                                int before, int chunks) {
   const int inputs = channels - 2 * before;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < chunks; i += gridDim.x * blockDim.x) {
     const int c = i % (channels / 8) * 8, pixel = i / (channels / 8);
@@ -34,7 +35,7 @@ extern "C" __global__ void join(const bf16* __restrict__ y, const float* __restr
       unpack(eight(shortcut + ((n * 2 * side + h) * 2 * side + w) * inputs + c - before), s);
     }
 #pragma unroll
-    for (int j = 0; j < 8; ++j) v[j] = fmaxf(fmaf(v[j], record[2 * channels + c + j], record[3 * channels + c + j]) + s[j], 0.f);
+    for (int j = 0; j < 8; ++j) v[j] = fmaxf(fmaf(v[j], scale[c + j], shift[c + j]) + s[j], 0.f);
     *reinterpret_cast<uint4*>(out + i * 8) = pack(v);
   }
 }
