@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Generator, Tensor, nn
 
 from . import optim
 from ._crowd_posteriors import Judged, judge, questions
+from ._crowd_rows import aligned, is_table, one_annotator, same_items, table_classes
 from ._estimators import network, seed_of, statistics
 from .backbones import MLP
 from .compose import train_method
@@ -109,11 +109,12 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: a `CrowdLabels` whose items, in the order of its `item_ids`, are the rows of X; an array items x
                 annotators, where -1 or NaN is no label; or one label per example ``(N,)``, all from one annotator.
         """
-        if isinstance(y, CrowdLabels) or _is_table(y):
-            X, crowd = validate_data(self, X, **self._reading), self._crowd(y)
+        if isinstance(y, CrowdLabels) or is_table(y, self.missing):
+            crowd = self._crowd(y, X)
+            X = validate_data(self, X, **self._reading)
         else:
             X, y = validate_data(self, X, y, multi_output=True, **self._reading)
-            crowd = _one_annotator(y)
+            crowd = one_annotator(y)
         self._accept(X, crowd)
         self._mean, self._scale = statistics(X) if self.standardize else (0.0, 1.0)
         seed = seed_of(self.random_state)
@@ -132,7 +133,6 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 got=method.name,
                 remedy="use crossfit-em or trace",
             )
-        steps = math.ceil(len(data) / self.batch_size)
         run = train_method(
             method,
             params,
@@ -140,7 +140,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             data,
             seed=seed,
             num_classes=crowd.num_classes,
-            epochs=self.epochs or max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / steps)),
+            epochs=self._length(len(data)) if self.epochs is None else self.epochs,
             batch_size=self.batch_size,
             optimizer=partial(
                 optim.row_adam, lr=self.learning_rate, weight_decay=self.weight_decay, decay="networks"
@@ -152,6 +152,13 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._judged = judge(run, data)
         self.model_ = run.model.cpu().double()
         return self
+
+    def _length(self, items: int) -> int:
+        """Epochs where none are told."""
+        batch = (
+            self.batch_size if isinstance(self.batch_size, int) else 1
+        )  # what is no number is refused later
+        return max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / math.ceil(items / max(batch, 1))))
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the true class ``(N, K)``, columns in the order of `classes_`."""
@@ -173,10 +180,10 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y is as in `fit`. Labels of several annotators are compared one by one, missing ones left out: wrong labels
         keep it below 1, but models can be chosen by it where no truth is known. Weights are those of the rows.
         """
-        if not isinstance(y, CrowdLabels) and not _is_table(y):
+        if not isinstance(y, CrowdLabels) and not is_table(y, self.missing):
             return float(super().score(X, y, sample_weight))
-        crowd, predicted = self._crowd(y), self.predict_proba(X).argmax(1)
-        _same_items(crowd, len(predicted))
+        crowd, predicted = self._crowd(y, X), self.predict_proba(X).argmax(1)
+        same_items(crowd, len(predicted))
         if len(crowd) == 0:
             raise DubitoError("no labels to compare the predictions with")
         place = {c: i for i, c in enumerate(self.classes_.tolist())}
@@ -235,56 +242,25 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _reading(self) -> dict[str, Any]:
         return {"dtype": np.float64, "allow_nd": self.backbone != "linear"}
 
-    def _crowd(self, y: Any) -> CrowdLabels:
+    def _crowd(self, y: Any, X: Any) -> CrowdLabels:
+        """Labels of a crowd, items in the order of the rows of X."""
         if isinstance(y, CrowdLabels):
-            return y
-        return CrowdLabels.from_dense(y, missing=self.missing, classes=_classes(y, self.missing))
+            return aligned(y, X)
+        return CrowdLabels.from_dense(y, missing=self.missing, classes=table_classes(y, self.missing))
 
     def _accept(self, X: Array, crowd: CrowdLabels) -> None:
-        _same_items(crowd, len(X))
+        same_items(crowd, len(X))
         self.classes_ = np.asarray(crowd.classes.tolist())
         if len(self.classes_) < 2:
             raise DubitoError(
-                "the labels hold one class, which leaves nothing to learn", got=self.classes_.tolist()
+                "the labels hold one class, which leaves nothing to learn",
+                got=self.classes_.tolist(),
+                remedy="pass missing=np.nan if -1 is a class and no gap",
             )
 
     def _inputs(self, X: Array) -> Tensor:
         X = (X - self._mean) / self._scale
         return torch.from_numpy(np.arcsinh(X) if self.standardize and X.ndim == 2 else X)
-
-
-def _same_items(crowd: CrowdLabels, rows: int) -> None:
-    if crowd.num_items != rows:
-        raise DubitoError(
-            "the crowd has other items than X has rows",
-            expected=rows,
-            got=crowd.num_items,
-            remedy="pass item_ids=, one per row of X, to CrowdLabels",
-        )
-
-
-def _is_table(y: Any) -> bool:
-    """Whether y has a column per annotator."""
-    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-    return len(shape) == 2 and shape[1] > 1
-
-
-def _classes(y: Any, missing: Any) -> Array | None:
-    """The classes of a table with negative ones, where `missing` says that something else is "no label"."""
-    values = np.unique(y) if np.asarray(y).dtype.kind == "i" and missing != -1 else np.zeros(1)
-    return values[values != missing] if values[0] < 0 else None
-
-
-def _one_annotator(y: Any) -> CrowdLabels:
-    """One label per example, all from the same annotator."""
-    y = column_or_1d(y, warn=True)
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
-    made = CrowdLabels(
-        np.arange(len(y)), np.zeros(len(y), np.int64), codes, classes=len(classes), item_ids=np.arange(len(y))
-    )
-    made.classes = classes
-    return made
 
 
 def _backbone(backbone: Any, shape: tuple[int, ...], source: Generator) -> nn.Module:

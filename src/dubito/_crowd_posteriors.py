@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .crowd import CrowdLabels, Questions, expected_gain
-from .crowd.ask import _already, _check, _greedy, _pack
+from .crowd import CrowdLabels, Questions
+from .crowd.ask import _check, ask_about
 from .crowd.intervals import beta_interval, jeffreys
 from .data import LabelledData
 from .data._labelled import Triplets
@@ -82,10 +82,4 @@ def questions(crowd: CrowdLabels, judged: Judged, n: int, per_annotator: int | N
     """The n most informative pairs of item and annotator, as `crowd.ask_next` finds them from labels alone."""
     _check(n, per_annotator, CANDIDATES)
     q, A = judged.posteriors, judged.matrices
-    worth = expected_gain(q.mean(0).expand(len(A), -1), A)
-    people = torch.argsort(worth, descending=True, stable=True)[:CANDIDATES]
-    A = A[people]
-    items = torch.topk(expected_gain(q, A[0]), min(len(q), 4 * n + 100)).indices
-    gain = expected_gain(q[items].unsqueeze(1), A.unsqueeze(0))
-    gain = gain.masked_fill(_already(crowd, items, people), -1.0)
-    return _pack(crowd, _greedy(gain, items.tolist(), people.tolist(), n, per_annotator))
+    return ask_about(crowd, q, q.mean(0), A.__getitem__, n, per_annotator, CANDIDATES)

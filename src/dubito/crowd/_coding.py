@@ -13,6 +13,7 @@ from ..errors import DubitoError, nearest
 
 Codes = npt.NDArray[np.int32]
 Ids = npt.NDArray[Any]
+NAMES = ("items", "annotators", "labels")
 
 
 def as_column(values: Any, name: str) -> Ids:
@@ -185,3 +186,41 @@ def fixed_ids(values: Any, name: str) -> Ids:
         twice = next(v for i, v in enumerate(ids.tolist()) if firsts[_key(v)] != i)
         raise DubitoError(f"{name} has a repeated entry", got=repr(twice))
     return ids
+
+
+def same_length(columns: list[Ids]) -> None:
+    lengths = [len(c) for c in columns]
+    if len(set(lengths)) > 1:
+        raise DubitoError(
+            "items, annotators and labels must be of one length",
+            got=", ".join(f"{n} {length}" for n, length in zip(NAMES, lengths)),
+        )
+
+
+def no_negative(column: Ids) -> None:
+    if column.dtype == object or not len(column) or int(column.min()) >= 0:
+        return
+    bad = np.flatnonzero(column < 0)
+    raise DubitoError(
+        "a negative label usually means that there is none",
+        where=f"row {bad[0]}" + (f" and {len(bad) - 1} more" if len(bad) > 1 else ""),
+        got=int(column[bad[0]]),
+        remedy="drop these rows, or list it in classes=[...] if it is a class",
+    )
+
+
+def numbers(values: Any, name: str, length: int) -> Any:
+    if values is None:
+        return None
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DubitoError(f"{name} must be numbers", got=type(values).__name__) from None
+    if numbers.shape != (length,):
+        raise DubitoError(f"{name} must give one number per label", expected=length, got=numbers.shape)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad):
+        raise DubitoError(f"{name} must be finite", where=f"row {bad[0]}", got=numbers[bad[0]])
+    return numbers

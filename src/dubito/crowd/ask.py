@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -13,7 +15,9 @@ from ._coding import Ids
 from ._rules import matrices
 from .labels import CrowdLabels
 from .quality import same_crowd
-from .result import Aggregate, diagonal_of
+from .result import Aggregate
+
+_ROOM = 1 << 22  # entries of matrices at a time
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def ask_next(
         n: how many questions; fewer come back when there are not so many.
         per_annotator: the most questions for one annotator; no limit unless given.
         candidates: how many of the most informative annotators to consider. Items x annotators is never formed:
-            the best items by the best annotator's eyes meet the candidates only.
+            the items on which the best candidate who is left would tell most meet the candidates only.
 
     Example:
         >>> from dubito.crowd import aggregate
@@ -91,26 +95,68 @@ def ask_next(
     """
     same_crowd(crowd, aggregate)
     _check(n, per_annotator, candidates)
-    q = aggregate.probabilities.double()
-    people, A = _candidates(aggregate, candidates)
+    state = aggregate.state
+
+    def matrices_of(people: Tensor) -> Tensor:
+        return matrices(state.layout, state.fitted, people).double()
+
+    return ask_about(
+        crowd, aggregate.probabilities.double(), aggregate.class_prior.double(), matrices_of, n, per_annotator,
+        candidates,
+    )  # fmt: skip
+
+
+def ask_about(
+    crowd: CrowdLabels,
+    q: Tensor,
+    prior: Tensor,
+    matrices_of: Callable[[Tensor], Tensor],
+    n: int,
+    per_annotator: int | None,
+    candidates: int,
+) -> Questions:
+    """The n best questions given posteriors ``(items, K)``, a prior ``(K,)``, and matrices by annotators."""
+    people = _candidates(prior, matrices_of, crowd.num_annotators, candidates)
     if len(people) == 0 or crowd.num_items == 0:
         return _pack(crowd, [])
-    first = expected_gain(q, A[0])
-    items = _best(first, 4 * n + 100)
-    gain = _rounded(expected_gain(q[items].unsqueeze(1), A.unsqueeze(0)))
+    A = matrices_of(people)
+    items = _best(_open_gain(crowd, q, people, A), 4 * n + 100)
+    gain = _rounded(_gains(q[items], A))
     gain = gain.masked_fill(_already(crowd, items, people), -torch.inf)
     return _pack(crowd, _greedy(gain.cpu(), items.tolist(), people.tolist(), n, per_annotator))
 
 
-def _candidates(aggregate: Aggregate, candidates: int) -> tuple[Tensor, Tensor]:
-    """The annotators who tell most about an item of unknown class, most telling first, with their matrices."""
-    state = aggregate.state
-    skill = diagonal_of(state.layout, state.fitted).mean(1)
-    people = _best(skill, 4 * candidates)
-    A = matrices(state.layout, state.fitted, people).double()
-    gain = expected_gain(aggregate.class_prior.double().expand(len(people), -1), A)
-    order = _best(gain, candidates)
-    return people[order], A[order]
+def _candidates(
+    prior: Tensor, matrices_of: Callable[[Tensor], Tensor], annotators: int, candidates: int
+) -> Tensor:
+    """The annotators who tell most about an item of unknown class, most telling first."""
+    size, everyone = max(1, _ROOM // len(prior) ** 2), torch.arange(annotators, device=prior.device)
+    gains = [_gains(prior.unsqueeze(0), matrices_of(some))[0] for some in everyone.split(size)]
+    return _best(torch.cat(gains), candidates) if gains else everyone
+
+
+def _gains(q: Tensor, A: Tensor) -> Tensor:
+    """`expected_gain` of each posterior ``(N, K)`` with each matrix ``(R, K, K)``, ``(N, R)``, without copies."""
+    return _entropy(q @ A).T - q @ _entropy(A).T
+
+
+def _open_gain(crowd: CrowdLabels, q: Tensor, people: Tensor, A: Tensor) -> Tensor:
+    """What the first of the people who has not labelled an item would tell about it; -inf where all have."""
+    place = torch.full((crowd.num_annotators,), len(people), dtype=torch.int64, device=people.device)
+    place[people] = torch.arange(len(people), device=people.device)
+    rank, item = place[crowd.annotator.long()], crowd.item.long()
+    given = torch.unique((item * (len(people) + 1) + rank)[rank < len(people)])
+    item, rank = given // (len(people) + 1), given % (len(people) + 1)
+    each = torch.bincount(item, minlength=crowd.num_items)
+    # The ranks of an item are in order: as long as the j-th is j, nobody has been left out.
+    before = torch.arange(len(item), device=item.device) - (each.cumsum(0) - each)[item]
+    first = torch.bincount(item[rank == before], minlength=crowd.num_items)
+    gain = q.new_full((crowd.num_items,), -torch.inf)
+    for r in first.unique().tolist():
+        if r < len(people):
+            asked = first == r
+            gain[asked] = _gains(q[asked], A[r : r + 1]).squeeze(1)
+    return gain
 
 
 def _best(values: Tensor, many: int) -> Tensor:
@@ -169,5 +215,6 @@ def _pack(crowd: CrowdLabels, chosen: list[tuple[int, int, float]]) -> Questions
 
 def _check(n: int, per_annotator: int | None, candidates: int) -> None:
     for name, value in (("n", n), ("per_annotator", per_annotator), ("candidates", candidates)):
-        if value is not None and (not isinstance(value, int) or value < 1):
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if value is not None and (not whole or value < 1):
             raise DubitoError(f"{name} must be a count", expected="at least 1", got=value)

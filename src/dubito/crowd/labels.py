@@ -51,6 +51,7 @@ class CrowdLabels:
     label: Tensor
     confidence: Tensor | None
     time: Tensor | None
+    _sorted: bool
 
     def __init__(
         self,
@@ -65,16 +66,17 @@ class CrowdLabels:
         annotator_ids: Any = None,
         duplicates: str = "refuse",
     ) -> None:
-        columns = [_coding.as_column(v, n) for v, n in zip((items, annotators, labels), _NAMES)]
-        _same_length(columns)
+        columns = [_coding.as_column(v, n) for v, n in zip((items, annotators, labels), _coding.NAMES)]
+        _coding.same_length(columns)
         item, self.item_ids = _code(columns[0], item_ids, "item")
+        self._sorted = item_ids is None
         annotator, self.annotator_ids = _code(columns[1], annotator_ids, "annotator")
         if classes is None:
-            _no_negative(columns[2])
+            _coding.no_negative(columns[2])
         label, self.classes = _code(columns[2], classes, "class")
         if len(self.classes) == 0:
             raise DubitoError("no classes", remedy="give at least one label or pass classes=[...]")
-        extras = [_numbers(v, n, len(item)) for v, n in ((confidence, "confidence"), (time, "time"))]
+        extras = [_coding.numbers(v, n, len(item)) for v, n in ((confidence, "confidence"), (time, "time"))]
         self._set(item, annotator, label, extras, duplicates)
 
     def _set(self, item: Codes, annotator: Codes, label: Codes, extras: list[Any], duplicates: str) -> None:
@@ -128,13 +130,14 @@ class CrowdLabels:
             >>> crowd.append([1, 2], ["a", "c"], [1, 0])
             CrowdLabels(5 labels, 3 items, 3 annotators, 2 classes)
         """
-        columns = [_coding.as_column(v, n) for v, n in zip((items, annotators, labels), _NAMES)]
-        _same_length(columns)
+        columns = [_coding.as_column(v, n) for v, n in zip((items, annotators, labels), _coding.NAMES)]
+        _coding.same_length(columns)
         whole = object.__new__(CrowdLabels)
         item, whole.item_ids = _extend(columns[0], self.item_ids)
+        whole._sorted = self._sorted
         annotator, whole.annotator_ids = _extend(columns[1], self.annotator_ids)
         if new_classes:
-            _no_negative(columns[2])
+            _coding.no_negative(columns[2])
             label, whole.classes = _extend(columns[2], self.classes)
         else:
             whole.classes = self.classes
@@ -143,7 +146,7 @@ class CrowdLabels:
         for old, new, name in ((self.confidence, confidence, "confidence"), (self.time, time, "time")):
             if (old is None) != (new is None) and len(self):
                 raise DubitoError(f"{name} must be given for all labels or for none", where="append")
-            new = _numbers(new, name, len(item))
+            new = _coding.numbers(new, name, len(item))
             extras.append(new if old is None else np.concatenate([old.cpu().numpy(), new]))
         item, annotator, label = (
             np.concatenate([old.cpu().numpy(), new])
@@ -159,6 +162,33 @@ class CrowdLabels:
     def select(self, rows: Tensor) -> CrowdLabels:
         """The labels at these rows (indices or a mask); the tables of ids stay, so codes keep their meaning."""
         return self._with(lambda x: x[rows])
+
+    def in_order(self, item_ids: Any) -> CrowdLabels:
+        """The same labels, their items in this order: that of the rows of a table of inputs, say.
+
+        Example:
+            >>> crowd = CrowdLabels(["photo2", "photo10"], ["ann", "ann"], [0, 1])
+            >>> crowd.item_ids.tolist(), crowd.in_order(["photo2", "photo10"]).item_ids.tolist()
+            (['photo10', 'photo2'], ['photo2', 'photo10'])
+        """
+        order = _coding.fixed_ids(item_ids, "item_ids")
+        codes = _coding.encode_with(self.item_ids, order, "item", "add it to item_ids")
+        moved = self._with(lambda x: x)
+        moved.item = torch.from_numpy(codes)[self.item.long().cpu()].to(self.item.device)
+        moved.item_ids, moved._sorted = order, False
+        return moved
+
+    @property
+    def rows_in_doubt(self) -> bool:
+        """Whether rows of inputs may be in another order than the items.
+
+        Ids that were sorted here are in doubt, unless they count the rows or came in that order.
+        """
+        ids = self.item_ids
+        if not self._sorted or (ids.dtype != object and np.array_equal(ids, np.arange(len(ids)))):
+            return False
+        first = np.unique(self.item.cpu().numpy(), return_index=True)[1]
+        return bool((np.diff(first) < 0).any())
 
     def spelled(self) -> CrowdLabels:
         """The same labels, their classes as the readers of `dubito.data` take them.
@@ -180,6 +210,7 @@ class CrowdLabels:
     def _with(self, move: Any) -> CrowdLabels:
         moved = object.__new__(CrowdLabels)
         moved.item_ids, moved.annotator_ids, moved.classes = self.item_ids, self.annotator_ids, self.classes
+        moved._sorted = self._sorted
         moved.item, moved.annotator, moved.label = map(move, (self.item, self.annotator, self.label))
         moved.confidence = None if self.confidence is None else move(self.confidence)
         moved.time = None if self.time is None else move(self.time)
@@ -225,9 +256,6 @@ class CrowdLabels:
     to_parquet = _tables.to_parquet
 
 
-_NAMES = ("items", "annotators", "labels")
-
-
 def _code(column: Ids, ids: Any, name: str) -> tuple[Codes, Ids]:
     if ids is None:
         return _coding.encode(column)
@@ -244,41 +272,3 @@ def _extend(column: Ids, ids: Ids) -> tuple[Codes, Ids]:
     new, added = _coding.encode(column[fresh])
     codes[fresh] = new + np.int32(len(ids))
     return codes, _coding.as_ids(ids.tolist() + added.tolist())
-
-
-def _same_length(columns: list[Ids]) -> None:
-    lengths = [len(c) for c in columns]
-    if len(set(lengths)) > 1:
-        raise DubitoError(
-            "items, annotators and labels must be of one length",
-            got=", ".join(f"{n} {length}" for n, length in zip(_NAMES, lengths)),
-        )
-
-
-def _no_negative(column: Ids) -> None:
-    if column.dtype == object or not len(column) or int(column.min()) >= 0:
-        return
-    bad = np.flatnonzero(column < 0)
-    raise DubitoError(
-        "a negative label usually means that there is none",
-        where=f"row {bad[0]}" + (f" and {len(bad) - 1} more" if len(bad) > 1 else ""),
-        got=int(column[bad[0]]),
-        remedy="drop these rows, or list it in classes=[...] if it is a class",
-    )
-
-
-def _numbers(values: Any, name: str, length: int) -> Any:
-    if values is None:
-        return None
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DubitoError(f"{name} must be numbers", got=type(values).__name__) from None
-    if numbers.shape != (length,):
-        raise DubitoError(f"{name} must give one number per label", expected=length, got=numbers.shape)
-    bad = np.flatnonzero(~np.isfinite(numbers))
-    if len(bad):
-        raise DubitoError(f"{name} must be finite", where=f"row {bad[0]}", got=numbers[bad[0]])
-    return numbers
