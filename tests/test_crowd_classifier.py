@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.model_selection import GridSearchCV
@@ -198,3 +199,43 @@ def test_a_grid_is_searched_by_crowd_labels(crowd):
     grid = GridSearchCV(CrowdClassifier(**QUICK), {"weight_decay": [0.01, 0.1]}, cv=2, error_score="raise")
     grid.fit(X, labels.to_dense())
     assert (grid.cv_results_["mean_test_score"] > 0.5).all()
+
+
+def test_rows_meet_the_labels_of_their_own_items(crowd):
+    """Text ids sort as img0, img1, img10: an array says nothing of its rows, a frame does by its index."""
+    X, y, labels, _ = crowd
+    names = [f"img{n}" for n in range(len(X))]
+    said = CrowdLabels([names[n] for n in labels.item.tolist()], labels.annotator, labels.label)
+    with pytest.raises(DubitoError, match="item_ids=, one per row of X"):
+        CrowdClassifier(**QUICK).fit(X, said)
+    frame = pd.DataFrame(X, index=names)
+    fitted = CrowdClassifier(**QUICK).fit(frame, said)
+    assert fitted.crowd_.item_ids.tolist() == names
+    assert (fitted.consensus_ == y).mean() > 0.9
+    expected = CrowdClassifier(**QUICK).fit(X, labels)
+    np.testing.assert_array_equal(fitted.predict(frame), expected.predict(X))
+    assert fitted.score(frame, said) == expected.score(X, labels)
+    given = CrowdLabels(
+        [names[n] for n in labels.item.tolist()], labels.annotator, labels.label, item_ids=names
+    )
+    np.testing.assert_array_equal(CrowdClassifier(**QUICK).fit(X, given).predict(X), expected.predict(X))
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch_size": 0}, {"batch_size": "a"}, {"epochs": 2.5}])
+def test_lengths_that_are_no_counts(crowd, wrong):
+    X, _, labels, _ = crowd
+    with pytest.raises(DubitoError, match=f"{next(iter(wrong))} must be a whole number"):
+        CrowdClassifier(**{**QUICK, **wrong}).fit(X, labels)
+
+
+def test_gaps_of_tables_of_one_annotator_and_of_classes_with_a_sign(crowd):
+    X, y, _, _ = crowd
+    one = np.where(np.arange(len(y)) % 3 == 0, -1, y)[:, None]
+    assert CrowdClassifier(**QUICK).fit(X, one).classes_.tolist() == [0, 1, 2]
+    signs = np.where(y == 0, -1.0, 1.0)[:, None].repeat(3, 1)
+    signs[::4, 1] = np.nan
+    fitted = CrowdClassifier(**QUICK, missing=np.nan).fit(X, signs)
+    assert fitted.classes_.tolist() == [-1, 1]
+    assert len(fitted.crowd_) == 3 * len(y) - len(y[::4])
+    with pytest.raises(DubitoError, match=r"one class.*missing=np.nan"):
+        CrowdClassifier(**QUICK).fit(X, signs)

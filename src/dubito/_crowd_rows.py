@@ -9,7 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from .crowd import CrowdLabels
-from .crowd._tables import _cells, _gaps
+from .crowd._grids import cells_of, gaps_of
 from .errors import DubitoError
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +50,7 @@ def is_table(y: Any, missing: Any) -> bool:
     cells = y if hasattr(y, "shape") else np.asarray(y)
     if len(cells.shape) != 2:
         return False
-    return cells.shape[1] > 1 or bool(_gaps(_cells(cells), missing).any())
+    return cells.shape[1] > 1 or bool(gaps_of(cells_of(cells), missing).any())
 
 
 def table_classes(y: Any, missing: Any) -> Array | None:
@@ -58,7 +58,7 @@ def table_classes(y: Any, missing: Any) -> Array | None:
     cells = np.asarray(y)
     if cells.dtype.kind not in "if" or missing == -1:
         return None
-    values = np.unique(cells[~_gaps(cells, missing)])
+    values = np.unique(cells[~gaps_of(cells, missing)])
     return values.astype(np.int64) if len(values) and values[0] < 0 and (values % 1 == 0).all() else None
 
 

@@ -149,7 +149,8 @@ def cannot_write(path: Path, size: int, error: OSError) -> DubitoError:
 
 
 def check_delimiter(delimiter: str, where: Path) -> str:
-    """One character that can stand between two cells."""
+    """One character that can stand between two cells; a tab may be spelled, as no shell types it easily."""
+    delimiter = "\t" if delimiter.lower() in ("\\t", "tab") else delimiter
     if len(delimiter) != 1 or delimiter in '\r\n"\0':
         raise DubitoError(
             "this cannot separate the columns of a table",

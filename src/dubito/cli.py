@@ -76,6 +76,7 @@ def crowd(
     delimiter: Annotated[
         str | None, typer.Option(help="Of a text table; a comma, and a tab in .tsv.")
     ] = None,
+    missing: Annotated[str | None, typer.Option(help="A label that means that there is none, as -1.")] = None,
 ) -> None:
     """Whom to trust and what they agree on: skills, confusions, agreement, whom to ask next."""
     from rich.console import Console
@@ -97,6 +98,7 @@ def crowd(
         anonymise=anonymise,
         duplicates=duplicates,
         delimiter=delimiter,
+        missing=missing,
     )
     Console().print(render(done.summary))
     for path in done.files:

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from dubito.channels import AnnotatorConfusion, LearnedTransition
+from dubito.errors import DubitoError
 from dubito.penalties import trace
 
 R, K = 3, 4
@@ -242,3 +243,11 @@ def test_labels_given_to_one_prediction_and_to_none(sparse):
     nobody = channel.log_given(log_p.detach()[:0], who[:0], y[:0])
     assert nobody.shape == (0,)
     assert nobody.sum().item() == 0
+
+
+@pytest.mark.parametrize("label", [-1, 4])
+def test_labels_that_are_no_class_are_refused(label):
+    channel = AnnotatorConfusion(2, 4)
+    log_p = torch.zeros(3, 4).log_softmax(-1)
+    with pytest.raises(DubitoError, match=rf"unknown label at labels\[1\]: expected 0 to 3, got {label}"):
+        channel.log_given(log_p, torch.tensor([0, 1, 0]), torch.tensor([0, label, 1]))

@@ -69,7 +69,7 @@ def test_vote_ties_are_seeded_and_even():
     assert not torch.equal(codes, majority_vote(crowd, seed=2)[0])
     assert (torch.bincount(codes) > 900).all()
     soft = aggregate(crowd, "soft-vote")
-    torch.testing.assert_close(soft.probabilities, torch.full((3000, 3), 1 / 3))
+    torch.testing.assert_close(soft.probabilities, torch.full((3000, 3), 1 / 3, dtype=torch.float64))
     # Other items' labels do not change an item's draw.
     more = crowd.append([2999] * 2, ["x", "y"], [1, 1])
     assert torch.equal(majority_vote(more, seed=1)[0][:2999], codes[:2999])

@@ -239,3 +239,48 @@ def test_columns_with_capitals_or_white_space(tmp_path):
     frame = pd.DataFrame({"Item ": [1, 1], " Worker": ["ann", "bob"], "label": ["x", "y"]})
     frame.to_parquet(tmp_path / "labels.parquet")
     assert run(tmp_path / "labels.parquet").columns == ("Item", "Worker", "label")
+
+
+def _said(tmp_path, text, **options):
+    path = tmp_path / "said.csv"
+    path.write_text(text)
+    return run(path, **options)
+
+
+def test_the_share_of_wrong_labels_is_what_the_posterior_expects(tmp_path):
+    """Two people who contradict each other on every item: half of the labels are wrong, not all of them."""
+    found = _said(tmp_path, "task,worker,label\n1,ann,x\n1,bob,y\n2,ann,y\n2,bob,x\n", method="vote")
+    assert found.summary.doubtful_labels == pytest.approx(0.5)
+    assert "about 50.0 % of the labels are wrong" in text_of(found.summary)
+
+
+def test_nobody_is_worse_than_guessing_among_one_class(tmp_path):
+    found = _said(tmp_path, "task,worker,label\n1,ann,x\n1,bob,x\n2,ann,x\n")
+    assert not any("guessing" in note for note in found.summary.notes)
+
+
+def test_numbers_with_a_sign_are_written_as_they_are(tmp_path):
+    rows = "".join(f"{n},{who},{n % 3 - 1}\n" for n in range(6) for who in ("ann", "bob"))
+    found = _said(tmp_path, f"task,worker,label\n{rows}", out=tmp_path / "out")
+    assert set(pd.read_csv(tmp_path / "out/consensus.csv").label) == {-1, 0, 1}
+    assert any("--missing -1" in note for note in found.summary.notes)
+    left = _said(tmp_path, f"task,worker,label\n{rows}", missing="-1")
+    assert left.crowd.classes.tolist() == ["0", "1"]
+
+
+@pytest.mark.parametrize("spelled", ["\t", "\\t", "tab"])
+def test_a_tab_may_be_spelled(tmp_path, spelled):
+    found = _said(tmp_path, "task\tworker\tlabel\n1\tann\tx\n1\tbob\ty\n", delimiter=spelled)
+    assert len(found.crowd) == 2
+
+
+def test_a_table_with_a_column_for_each_annotator_is_told_what_to_become(tmp_path):
+    with pytest.raises(DubitoError, match="a row for each label"):
+        _said(tmp_path, "item,ann,bob\n1,x,y\n")
+
+
+def test_labels_given_twice_by_one_person_are_no_company(tmp_path):
+    rows = "".join(f"{n},ann,{'xy'[n % 2]}\n" * 2 for n in range(50))
+    found = _said(tmp_path, f"task,worker,label\n{rows}", duplicates="keep")
+    low, high = found.aggregate.skill_intervals()[0].tolist()
+    assert low < 0.5 < high

@@ -144,3 +144,51 @@ def test_blank_cells_are_refused_with_their_place(tmp_path):
     frame.to_parquet(tmp_path / "a.parquet")
     with pytest.raises(DubitoError, match=r"empty text in column 'worker' at .*a.parquet, row 1"):
         CrowdLabels.from_long(tmp_path / "a.parquet")
+
+
+def test_gaps_of_a_masked_array():
+    table = np.ma.array([[0, 1, 1], [1, 0, 0]], mask=[[0, 0, 1], [0, 1, 0]])
+    crowd = CrowdLabels.from_dense(table)
+    assert crowd.to_dense().tolist() == [[0, 1, -1], [1, -1, 0]]
+
+
+def test_gaps_written_as_text():
+    frame = pd.DataFrame({"w1": ["cat", "-1"], "w2": ["-1", "cat"]})
+    crowd = CrowdLabels.from_dense(frame)
+    assert crowd.classes.tolist() == ["cat"]
+    assert len(crowd) == 2
+
+
+def test_a_negative_cell_is_named_by_row_and_column():
+    table = np.zeros((80, 9), dtype=int)
+    table[70, 5] = -7
+    with pytest.raises(DubitoError, match=r"row 70, column 5.*got -7.*missing="):
+        CrowdLabels.from_dense(table)
+
+
+def test_lists_of_different_lengths():
+    said = {"a": {"ann": "cat", "bob": "dog"}, "b": [("bob", "cat")], "c": []}
+    crowd = CrowdLabels.from_lists(said)
+    assert crowd.item_ids.tolist() == ["a", "b", "c"]
+    assert crowd.to_dense().tolist() == [[0, 1], [-1, 0], [-1, -1]]
+    assert CrowdLabels.from_lists(list(said.values())).to_dense().tolist() == crowd.to_dense().tolist()
+    for wrong in ([[0, 1], [1]], [{"ann": 0}, 3], "ab"):
+        with pytest.raises(DubitoError, match="labels"):
+            CrowdLabels.from_lists(wrong)
+    with pytest.raises(DubitoError, match="from_lists"):
+        CrowdLabels.from_dense([[0, 1], [1]])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_without_a_label_are_left_out_when_told(tmp_path, kind):
+    frame = pd.DataFrame({"task": [1, 1, 2, 2], "worker": ["a", "b", "a", "b"], "label": [0, -1, 1, -1]})
+    path = tmp_path / f"labels.{kind}"
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    for missing in (-1, "-1"):
+        crowd = CrowdLabels.from_long(path, missing=missing, text=True)
+        assert crowd.classes.tolist() == ["0", "1"]
+        assert len(crowd) == 2
+    twice = pd.concat([frame, frame.iloc[:1]])
+    twice.to_csv(tmp_path / "twice.csv", index=False)
+    with pytest.raises(DubitoError, match="lines 2 and 6"):
+        CrowdLabels.from_long(tmp_path / "twice.csv", missing=-1)

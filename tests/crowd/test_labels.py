@@ -177,3 +177,35 @@ def test_empty_text_is_no_id_and_no_class(empty):
     assert len(CrowdLabels.from_dense([["a", "b"], [empty, "b"]], missing=empty)) == 3
     with pytest.raises(DubitoError):
         CrowdLabels([0], [0], ["\ufeff"]).spelled()
+
+
+@pytest.mark.parametrize(
+    "ids", [np.array([1234567890123456789.0, 5.0]), np.array([2**24 + 2, 1], dtype=np.float32), [2e19, "a"]]
+)
+def test_ids_that_lost_their_last_digits_are_refused(ids):
+    with pytest.raises(DubitoError, match="more digits than a decimal number holds"):
+        CrowdLabels(ids, [1, 2], [0, 1])
+
+
+def test_large_ids_that_floats_hold_are_taken():
+    crowd = CrowdLabels(np.array([2.0**53, 2.0**53 - 1]), [1, 2], [0, 1])
+    assert crowd.item_ids.tolist() == [2**53 - 1, 2**53]
+
+
+def test_items_in_the_order_of_a_table():
+    crowd = CrowdLabels(["p2", "p10", "p10"], ["ann", "ann", "bob"], [0, 1, 0])
+    assert crowd.rows_in_doubt
+    moved = crowd.in_order(["p2", "p10"])
+    assert not moved.rows_in_doubt
+    assert moved.to_long().values.tolist() == crowd.to_long().values.tolist()
+    assert moved.to_dense().tolist() == [[0, -1], [1, 0]]
+    assert len(crowd.in_order(["p2", "x", "p10"]).labels_per_item()) == 3  # one more item, without labels
+    with pytest.raises(DubitoError, match="unknown item 'p2'"):
+        crowd.in_order(["p10"])
+
+
+@pytest.mark.parametrize("ids", [[2, 0, 1], ["a", "b", "c"], ["p1", "p2", "p10"]])
+def test_when_rows_are_in_doubt(ids):
+    """Numbers that count the rows, and ids that come in their sorted order, are not; text sorted otherwise is."""
+    assert CrowdLabels(ids, ["ann"] * 3, [0, 1, 0]).rows_in_doubt == (ids[0] == "p1")
+    assert not CrowdLabels(ids, ["ann"] * 3, [0, 1, 0], item_ids=ids).rows_in_doubt

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from dubito.crowd import CrowdLabels, aggregate, ask_next, expected_gain, with_model
+from dubito.crowd.ask import _gains
 from dubito.errors import DubitoError
 
 
@@ -127,3 +129,72 @@ def test_the_weight_of_a_model_is_the_one_that_explains_the_labels_best(simulate
     assert b == expected or (expected is None and 0 < b < 4)
     wanted = np.exp(evidence) * np.exp(b * log_p)
     np.testing.assert_allclose(with_model(result, p), wanted / wanted.sum(1, keepdims=True), atol=1e-10)
+
+
+def test_items_that_all_have_labelled_do_not_hide_the_open_ones():
+    """1,000 hard items labelled by everybody, 1,000 with a label to give: the best open pair comes first."""
+    rng = np.random.default_rng(0)
+    truth, rows = rng.integers(2, size=2000), []
+    for n in range(2000):
+        right = 0.55 if n < 1000 else 0.9
+        for r in range(4) if n < 1000 else rng.choice(4, 3, replace=False):
+            rows.append((n, int(r), int(truth[n] if rng.random() < right else 1 - truth[n])))
+    crowd = CrowdLabels(*zip(*rows))
+    result = aggregate(crowd)
+    gain = expected_gain(result.probabilities.unsqueeze(1), result.confusion_matrices.unsqueeze(0))
+    gain[crowd.item.long(), crowd.annotator.long()] = -1
+    for n in (1, np.int64(5), 100):
+        asked = ask_next(crowd, result, n)
+        assert len(asked) == n
+        assert float(asked.gain[0]) == pytest.approx(float(gain.max()), abs=1e-9)
+
+
+def test_the_first_who_is_left_is_asked():
+    """Two experts have labelled the item that is still open; only somebody worse is left, who is asked about it."""
+    table = [[0, 1, -1], [0, 0, 0], [1, 1, 1], [0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 1]]
+    crowd = CrowdLabels.from_dense(table)
+    asked = ask_next(crowd, aggregate(crowd, "one-coin"), 1)
+    assert (asked.items.tolist(), asked.annotators.tolist()) == ([0], [2])
+
+
+def test_experts_who_answer_the_other_way_round_are_found_among_many():
+    """40 of 400 people are wrong 98 times in 100, the others little better than a coin: the 40 tell most."""
+    rng = np.random.default_rng(1)
+    truth = rng.integers(2, size=4000)
+    right = np.r_[np.full(360, 0.62), np.full(40, 0.02)]
+    who = rng.integers(400, size=(4000, 6))
+    item, who = np.repeat(np.arange(4000), 6), who.ravel()
+    given = np.where(rng.random(len(who)) < right[who], truth[item], 1 - truth[item])
+    crowd = CrowdLabels(item, who, given, duplicates="first", annotator_ids=range(400))
+    result = aggregate(crowd, "one-coin")
+    asked = ask_next(crowd, result, 10)
+    assert all(r >= 360 for r in asked.annotators.tolist())
+
+
+def test_many_classes_are_no_copies_of_matrices():
+    """Posteriors of 300 classes meet 50 matrices: the gains are those of each pair alone."""
+    g = torch.Generator().manual_seed(0)
+    q = torch.rand(7, 300, generator=g, dtype=torch.float64).softmax(-1)
+    A = (5 * torch.rand(3, 300, 300, generator=g, dtype=torch.float64)).softmax(-1)
+    each = torch.tensor([[float(expected_gain(row, matrix)) for matrix in A] for row in q])
+    torch.testing.assert_close(_gains(q, A).float(), each, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("n", [0, True, 2.0, "3"])
+def test_a_number_of_questions_is_a_count(simulate, n):
+    crowd, *_ = simulate(0)
+    with pytest.raises(DubitoError, match="n must be a count"):
+        ask_next(crowd, aggregate(crowd), n)
+
+
+@pytest.mark.parametrize("probs", ["x", [[0.5, 0.5], [1.0]], {"a": 1}])
+def test_probabilities_that_are_no_table_are_refused(probs):
+    result = aggregate(CrowdLabels.from_dense([[0, 1], [1, 1]]))
+    with pytest.raises(DubitoError, match="probs must"):
+        with_model(result, probs)
+
+
+def test_probabilities_may_be_a_frame():
+    result = aggregate(CrowdLabels.from_dense([[0, 1], [1, 1]]))
+    table = [[0.9, 0.1], [0.2, 0.8]]
+    torch.testing.assert_close(with_model(result, pd.DataFrame(table)), with_model(result, table))

@@ -129,7 +129,7 @@ def test_a_lot_is_no_certainty():
     )
     found = aggregate(crowd, "vote", gold={4: 1}, seed=3)
     third = [1 / 3] * 3
-    wanted = torch.tensor([[0.5, 0.5, 0], [0, 0, 1], third, third, [0, 1, 0]])
+    wanted = torch.tensor([[0.5, 0.5, 0], [0, 0, 1], third, third, [0, 1, 0]], dtype=torch.float64)
     torch.testing.assert_close(found.probabilities, wanted)
     assert torch.equal(found.codes[[1, 4]], torch.tensor([2, 1]))
     assert found.codes[0] in (0, 1)
@@ -152,3 +152,8 @@ def test_questions_without_gain_are_not_listed():
         console = Console(file=io.StringIO())
         console.print(render(replace(page, questions=(("7", "2", gain),))))
         assert ("Ask next" in console.file.getvalue()) == shown
+
+
+def test_shares_of_a_vote_are_double():
+    found = aggregate(CrowdLabels.from_dense([[0, 1, 1], [0, 0, 1]]), "soft-vote")
+    assert found.probabilities.tolist() == [[1 / 3, 2 / 3], [2 / 3, 1 / 3]]

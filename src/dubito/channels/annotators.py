@@ -112,6 +112,7 @@ class AnnotatorConfusion(Channel):
         """
         log_p = self.accept(log_p)
         check_annotators(annotators, self.num_annotators)
+        check_ids(labels, self.num_classes, "label", "labels")
         read = self._reading(annotators)
         if self.sparse and log_p.shape[:-1] == annotators.shape == labels.shape and labels.dim() == 1:
             return read.log_given(log_p, labels)
@@ -126,20 +127,27 @@ class AnnotatorConfusion(Channel):
 
 def check_annotators(annotators: Tensor, count: int) -> None:
     """Refuse annotator ids that are not integers from 0 to count - 1."""
-    if annotators.is_floating_point() or annotators.is_complex() or annotators.dtype == torch.bool:
+    check_ids(annotators, count, "annotator", "annotators")
+
+
+def check_ids(ids: Tensor, count: int, what: str, name: str) -> None:
+    """Refuse numbers that are not integers from 0 to count - 1."""
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise DubitoError(
-            "annotator ids must be integers", got=str(annotators.dtype), remedy="use annotators.long()"
+            f"{what} ids must be integers" if what == "annotator" else f"{name} must be integers",
+            got=str(ids.dtype),
+            remedy=f"use {name}.long()",
         )
-    if not checks_values(annotators):
+    if not checks_values(ids):
         return
-    bad = (annotators < 0) | (annotators >= count)
+    bad = (ids < 0) | (ids >= count)
     if bad.any():
         place = tuple(bad.nonzero()[0].tolist())
         raise DubitoError(
-            "unknown annotator",
-            where=f"annotators[{', '.join(map(str, place))}]",
+            f"unknown {what}",
+            where=f"{name}[{', '.join(map(str, place))}]",
             expected=f"0 to {count - 1}",
-            got=int(annotators[place]),
+            got=int(ids[place]),
         )
 
 

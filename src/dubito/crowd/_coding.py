@@ -54,7 +54,20 @@ def _whole(values: Ids, name: str) -> Ids:
             got=values[bad[0]],
             remedy="drop rows without a value, write other numbers as text",
         )
+    far = np.flatnonzero(np.abs(values) > 2.0 ** (np.finfo(values.dtype).nmant + 1))
+    if len(far):
+        raise too_long(float(values[far[0]]), name, int(far[0]))
     return values.astype(np.int64)
+
+
+def too_long(value: float, name: str, row: int) -> DubitoError:
+    """About a whole number beyond which floats skip some: different ids may have become one."""
+    return DubitoError(
+        f"{name} have more digits than a decimal number holds",
+        where=f"row {row}",
+        got=f"{value:.17g}",
+        remedy="read the column as text or as integers",
+    )
 
 
 def _objects(values: list[Any], name: str) -> Ids:
@@ -83,6 +96,8 @@ def _plain(value: Any, name: str, row: int) -> Any:
             )
         return str(value)
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        if abs(float(value)) > 2.0**53:
+            raise too_long(float(value), name, row)
         return int(value)
     raise DubitoError(
         f"{name} must be integers or text",

@@ -27,7 +27,7 @@ def page(summary: Summary, most: int) -> Group:
         Text(f"agreement (Krippendorff's alpha) {_number(s.alpha)}: {_verdict(s.alpha)}"),
         Text(
             f"consensus by {s.method}: {s.unsure_items:,} items below 90 % certainty, "
-            f"{100 * s.doubtful_labels:.1f} % of the labels are probably wrong"
+            f"about {100 * s.doubtful_labels:.1f} % of the labels are wrong"
             if s.per_item[2] > 1
             else f"consensus by {s.method}: how many labels are wrong cannot be told, none is beside another"
         ),

@@ -14,9 +14,9 @@ from .result import Aggregate, State, company_of
 from .vote import cells, majority_vote, pieces, shares, vote_counts
 
 
-def by_vote(crowd: CrowdLabels, name: str, seed: int, gold: Tensor | None) -> Aggregate:
+def by_vote(crowd: CrowdLabels, name: str, seed: int, gold: Tensor | None, dtype: torch.dtype) -> Aggregate:
     """Counts: hard with ties drawn, or soft."""
-    counts = vote_counts(crowd)
+    counts = vote_counts(crowd, dtype)
     codes, tied = majority_vote(crowd, seed=seed, counts=counts)
     if gold is not None:
         codes = torch.where(gold >= 0, gold, codes)

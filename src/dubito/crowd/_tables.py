@@ -1,4 +1,4 @@
-"""Tables in and out: dense arrays, long frames, CSV and Parquet files."""
+"""Tables in and out with a row for each label: frames, CSV and Parquet files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .._files import replacing
 from ..errors import DubitoError
 from ._coding import RepeatedError
@@ -16,100 +14,6 @@ from ._files import need, place_of, read, tidy
 
 if TYPE_CHECKING:
     from .labels import CrowdLabels
-
-
-def from_dense(
-    cls: type[CrowdLabels],
-    /,
-    table: Any,
-    *,
-    missing: Any = -1,
-    classes: Any = None,
-    item_ids: Any = None,
-    annotator_ids: Any = None,
-) -> CrowdLabels:
-    """Labels from an items x annotators table with gaps.
-
-    A row without labels is an item without labels, a column without labels an annotator without labels; both
-    keep their place.
-
-    Arguments:
-        table: array, tensor, nested lists or data frame (index and columns become ids).
-        missing: the value of a gap; NaN, None and pandas' NA are gaps as well.
-        classes, item_ids, annotator_ids: as in `CrowdLabels`.
-
-    Example:
-        >>> import dubito.crowd as dc
-        >>> dc.CrowdLabels.from_dense([[0, 1, -1], [1, -1, -1], [-1, -1, -1]])
-        CrowdLabels(3 labels, 3 items, 3 annotators, 2 classes)
-    """
-    if item_ids is None and hasattr(table, "index") and hasattr(table, "columns"):
-        item_ids, annotator_ids = list(table.index), list(table.columns)
-    cells = _cells(table)
-    given = ~_gaps(cells, missing)
-    row, column = np.nonzero(given)
-    labels = cells[row, column]
-    if labels.dtype.kind == "f" and len(labels):
-        bad = np.flatnonzero((labels != np.round(labels)) | np.isinf(labels))
-        if len(bad):
-            raise DubitoError(
-                "labels must be whole numbers or text",
-                where=f"row {row[bad[0]]}, column {column[bad[0]]}",
-                got=labels[bad[0]],
-            )
-    _no_empty(labels, row, column)
-    rows = np.arange(cells.shape[0]) if item_ids is None else _exact(item_ids, cells.shape[0], "item_ids")
-    names = (
-        np.arange(cells.shape[1])
-        if annotator_ids is None
-        else _exact(annotator_ids, cells.shape[1], "annotator_ids")
-    )
-    return cls(rows[row], names[column], labels, classes=classes, item_ids=rows, annotator_ids=names)
-
-
-def _cells(table: Any) -> Any:
-    if hasattr(table, "detach"):
-        table = table.detach().cpu().numpy()
-    cells = np.asarray(table, dtype=object if isinstance(table, (list, tuple)) else None)
-    if cells.ndim != 2:
-        raise DubitoError("a dense table has items as rows and annotators as columns", got=f"{cells.shape}")
-    return cells
-
-
-def _gaps(cells: Any, missing: Any) -> Any:
-    if cells.dtype.kind == "f":
-        return np.isnan(cells) | (cells == missing)
-    if cells.dtype.kind in "iub":
-        return cells == missing
-    return np.array(
-        [
-            [v is None or type(v).__name__ == "NAType" or v != v or v == missing for v in line]
-            for line in cells
-        ],
-        dtype=bool,
-    ).reshape(cells.shape)
-
-
-def _no_empty(labels: Any, row: Any, column: Any) -> None:
-    if labels.dtype.kind not in "OU":
-        return
-    bad = next((i for i, v in enumerate(labels) if isinstance(v, str) and not v.strip()), None)
-    if bad is not None:
-        raise DubitoError(
-            "an empty label",
-            where=f"row {row[bad]}, column {column[bad]}",
-            got=repr(str(labels[bad])),
-            remedy=f"fill it, or pass missing={str(labels[bad])!r} if it means that there is none",
-        )
-
-
-def _exact(values: Any, length: int, name: str) -> Any:
-    from ._coding import fixed_ids
-
-    ids = fixed_ids(values, name)
-    if len(ids) != length:
-        raise DubitoError(f"{name} must match the table", expected=length, got=len(ids))
-    return ids
 
 
 def from_long(
@@ -123,6 +27,8 @@ def from_long(
     confidence: str | None = None,
     time: str | None = None,
     delimiter: str | None = None,
+    missing: Any = None,
+    text: bool = False,
     **options: Any,
 ) -> CrowdLabels:
     """Labels from a table with one row per label: a data frame, or a CSV or Parquet file.
@@ -135,6 +41,8 @@ def from_long(
         source: pandas data frame, dict of columns, or a path ending in .csv, .tsv, .txt, .parquet or .pq.
         item, annotator, label: names of the columns; `confidence` and `time` where there are such.
         delimiter: of a text file; a comma, and a tab in .tsv, unless given.
+        missing: a label that means that there is none, as -1 or "?": rows with it are left out.
+        text: take labels as text, those of a data frame or a Parquet file too, as a CSV file has them.
         options: passed to `CrowdLabels` (classes, duplicates, item_ids, annotator_ids).
 
     Example:
@@ -154,6 +62,12 @@ def from_long(
         known = list(source.columns) if hasattr(source, "columns") else list(source)
         need(names, known, "the table")
         columns = {n: source[n] for n in names}
+    if text:
+        columns[label] = [v if isinstance(v, str) else str(v) for v in columns[label]]
+    rows = None
+    if missing is not None:
+        rows = [i for i, v in enumerate(columns[label]) if v != missing and str(v) != str(missing)]
+        columns = {n: [c[i] for i in rows] for n, c in ((n, list(c)) for n, c in columns.items())}
     try:
         return cls(
             columns[item],
@@ -166,20 +80,8 @@ def from_long(
     except RepeatedError as error:
         if not isinstance(source, (str, os.PathLike)):
             raise
-        raise error.at(source, place_of(error.rows, Path(source), delimiter)) from None
-
-
-def to_dense(self: CrowdLabels, missing: int = -1) -> Any:
-    """An int64 array items x annotators of class codes; with repeated labels the last one counts.
-
-    Example:
-        >>> import dubito.crowd as dc
-        >>> dc.CrowdLabels([0, 1], [0, 1], [1, 0]).to_dense().tolist()
-        [[1, -1], [-1, 0]]
-    """
-    table = np.full((self.num_items, self.num_annotators), missing, dtype=np.int64)
-    table[self.item.cpu().numpy(), self.annotator.cpu().numpy()] = self.label.cpu().numpy()
-    return table
+        there = error.rows if rows is None else [rows[i] for i in error.rows]
+        raise error.at(source, place_of(there, Path(source), delimiter)) from None
 
 
 def columns_of(self: CrowdLabels, item: str, annotator: str, label: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def aggregate(
             raise DubitoError(f"method {name!r} has no start and no shards", remedy="use a matrix model")
         if name == "glad":
             return by_glad(crowd, dtype, iterations, tolerance, known)
-        return by_vote(crowd, name, seed, known)
+        return by_vote(crowd, name, seed, known, dtype)
     rule, default = _RULES[name]
     s = default if strength is None else float(strength)
     present = _same_everywhere(crowd) if distributed else None

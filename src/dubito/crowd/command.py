@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ LABEL = ("label", "answer", "class", "category", "response")
 
 # More classes than both of these, the second a share of the items, are a column of numbers.
 MOST_CLASSES, MOSTLY_OWN = 20, 0.5
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ def run(
     anonymise: bool = False,
     duplicates: str = "refuse",
     delimiter: str | None = None,
+    missing: str | None = None,
     questions: int = 5,
 ) -> CrowdRun:
     """Read a table of labels, aggregate it, and write the consensus and the quality of each label.
@@ -62,6 +65,7 @@ def run(
             that a spreadsheet could take for a formula are preceded by an apostrophe.
         anonymise: replace annotators by numbers, in the summary and in the files.
         duplicates: as in `CrowdLabels`.
+        missing: a label that means that there is none, as "-1": rows with it are left out.
 
     Example:
         >>> import pathlib, tempfile
@@ -80,6 +84,8 @@ def run(
         annotator=columns[1],
         label=columns[2],
         delimiter=delimiter,
+        missing=missing,
+        text=True,
         duplicates=duplicates,
     ).spelled()
     if crowd.num_classes > max(MOST_CLASSES, MOSTLY_OWN * crowd.num_items):
@@ -111,12 +117,17 @@ def _columns(path: Path, told: tuple[str | None, ...], delimiter: str | None) ->
                 f"no column for the {role}" if name is None else f"no column {name!r}",
                 where=f"{path}, line 1",
                 got=", ".join(names),
-                remedy=separated(names) or (f"pass --{role} NAME" if name is None else nearest(name, names)),
+                remedy=separated(names) or (_named(role) if name is None else nearest(name, names)),
             )
         found.append(name)
     if len(set(found)) < 3:
         raise DubitoError("item, annotator and label must be three columns", got=", ".join(found))
     return found[0], found[1], found[2]
+
+
+def _named(role: str) -> str:
+    wide = "; a table with a column for each annotator must have a row for each label first"
+    return f"pass --{role} NAME{wide if role == 'annotator' else ''}"
 
 
 def _usual(usual: tuple[str, ...], names: list[str]) -> str | None:
@@ -174,12 +185,11 @@ def _write(path: Path, names: Iterable[str], rows: Iterable[tuple[Any, ...]]) ->
 
 
 def safe_cell(value: Any) -> Any:
-    """Text that a spreadsheet could run as a formula, made harmless by an apostrophe.
+    """Text that a spreadsheet could run as a formula, made harmless by an apostrophe; numbers stay as they are.
 
     Example:
-        >>> safe_cell("=1+1"), safe_cell("cat"), safe_cell(-1)
-        ("'=1+1", 'cat', -1)
+        >>> safe_cell("=1+1"), safe_cell("cat"), safe_cell("-1"), safe_cell(-1)
+        ("'=1+1", 'cat', '-1', -1)
     """
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value
-    return value
+    formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return "'" + value if formula and not _NUMBER.fullmatch(value) else value

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DubitoError, nearest
-from . import _coding, _tables
+from . import _coding, _grids, _tables
 from ._coding import Codes, Ids
 
 DUPLICATES = ("refuse", "first", "last", "keep")
@@ -248,9 +248,10 @@ class CrowdLabels:
             f"{self.num_annotators} annotators, {self.num_classes} classes)"
         )
 
-    from_dense = classmethod(_tables.from_dense)
+    from_dense = classmethod(_grids.from_dense)
+    from_lists = classmethod(_grids.from_lists)
     from_long = classmethod(_tables.from_long)
-    to_dense = _tables.to_dense
+    to_dense = _grids.to_dense
     to_long = _tables.to_long
     to_csv = _tables.to_csv
     to_parquet = _tables.to_parquet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,7 +75,11 @@ def _log(x: Tensor) -> Tensor:
 
 
 def _probabilities(probs: Any, q: Tensor) -> Tensor:
-    p = torch.as_tensor(probs).to(q)
+    try:
+        numbers = probs if isinstance(probs, Tensor) else np.asarray(probs, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DubitoError("probs must be a table of numbers", got=type(probs).__name__) from None
+    p = torch.as_tensor(numbers).to(q)
     if p.shape != q.shape:
         raise DubitoError(
             "probs must give one row per item and one column per class",

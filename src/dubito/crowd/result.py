@@ -191,8 +191,11 @@ def company_of(
 
     `distributed`: of the labels of all processes, whose items are their own.
     """
-    per_item = crowd.labels_per_item()
-    lonely = per_item == 1 if gold is None else (per_item == 1) & (gold < 0)
+    pairs = torch.unique(
+        crowd.item.long() * max(crowd.num_annotators, 1) + crowd.annotator
+    )  # oneself is no company
+    people = torch.bincount(pairs // max(crowd.num_annotators, 1), minlength=crowd.num_items)
+    lonely = people == 1 if gold is None else (people == 1) & (gold < 0)
     who = crowd.annotator[lonely.index_select(0, crowd.item)]
     alone = torch.bincount(who, minlength=crowd.num_annotators).double()
     each = crowd.labels_per_annotator().double()

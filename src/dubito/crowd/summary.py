@@ -107,7 +107,7 @@ def summarise(
         method=aggregate.method,
         why=aggregate.why,
         unsure_items=int((aggregate.confidence < 0.9).sum()),
-        doubtful_labels=float((quality < 0.5).double().mean()) if len(crowd) else 0.0,
+        doubtful_labels=float(1 - quality.double().mean()) if len(crowd) else 0.0,
         class_shares=tuple(aggregate.class_prior.tolist()),
         skills=_skills(crowd, aggregate, names, level),
         crowd_confusions=_confusions(crowd, aggregate, None),
@@ -213,12 +213,17 @@ def _notes(crowd: CrowdLabels, aggregate: Aggregate) -> tuple[str, ...]:
             f"only {several:,} of {items:,} items have two labels or more: all that is said about annotators, and "
             "about labels of the other items, rests on these"
         )
+    gaps = [c for c in crowd.classes.tolist() if str(c).strip() == "-1"]
+    if gaps:
+        notes.append(
+            "the class -1 may mean that there is no label: if so, leave these out (missing, --missing -1)"
+        )
     drawn = int((aggregate.confidence < 1).sum()) if aggregate.method == "vote" else 0
     if drawn:
         notes.append(f"{drawn:,} {'ties were' if drawn > 1 else 'tie was'} drawn by lot")
     if not aggregate.converged:
         notes.append("the fit was stopped before it settled")
-    if aggregate.skills.numel() and len(crowd):
+    if aggregate.skills.numel() and len(crowd) and crowd.num_classes > 1:
         worse = int((aggregate.skill_intervals()[:, 1] < 1 / crowd.num_classes).sum())
         if worse:
             notes.append(f"{worse} annotators are worse than guessing (their labels still inform, reversed)")
