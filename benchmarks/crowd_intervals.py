@@ -30,7 +30,10 @@ from dubito.crowd import CrowdLabels, aggregate
 HERE = Path(__file__).resolve().parents[1]
 OUT = Path(os.environ.get("OUT", HERE / "results" / "benchmarks")) / "crowd_intervals.jsonl"
 METHODS = ("auto", "dawid-skene", "one-coin", "skill")
-FAMILIES = ("coin", "pattern", "free", "hammers")  # adversaries and favourites are biased for every prior
+FAMILIES = ("coin", "pattern", "free", "hammers", "adversaries", "biased")
+OUTSIDE = FAMILIES[
+    4:
+]  # people who answer the other way round, or with a favourite: no prior here expects them
 EACH = (2, 3, 5, 10)
 SIZES = ((400, 20), (1000, 60), (300, 60))
 
@@ -73,17 +76,22 @@ def _one(methods: Sequence[str], job: tuple[str, int, int, tuple[int, int], int]
 
 
 def summary() -> None:
-    """Mean coverage by method and labels per item, and the least of any family."""
+    """Coverage by method and labels per item: of families that a prior expects, their mean, and of each."""
     found: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     for line in map(json.loads, OUT.read_text().splitlines()):
         found[line["method"], line["each"]].append(line)
     for (method, each), lines in sorted(found.items()):
-        by = {f: np.mean([x["skills"] for x in lines if x["family"] == f]) for f in FAMILIES}
-        mean, entries = np.mean(list(by.values())), np.mean([x["entries"] for x in lines])
+        by = {f: np.mean([x["skills"] for x in lines if x["family"] == f] or [np.nan]) for f in FAMILIES}
+        inside = [x for x in lines if x["family"] not in OUTSIDE]
+        mean, entries = np.mean([x["skills"] for x in inside]), np.mean([x["entries"] for x in inside])
         parts = "  ".join(f"{f} {v:.3f}" for f, v in by.items())
         print(
             f"{method:12} {each:2} labels per item: skills {mean:.3f} ({parts})  entries {entries:.3f}"
-            f"  width {np.mean([x['width'] for x in lines]):.3f}"
+            f"  width {np.mean([x['width'] for x in inside]):.3f}  entries by family "
+            + " ".join(
+                f"{f} {np.mean([x['entries'] for x in lines if x['family'] == f] or [np.nan]):.3f}"
+                for f in FAMILIES
+            )
         )
 
 
@@ -97,12 +105,15 @@ def main() -> None:
         "--first", type=int, default=0, help="the first seed; 200 on were never used to choose"
     )
     parser.add_argument("--methods", nargs="*", default=METHODS)
+    parser.add_argument("--families", nargs="*", default=FAMILIES)
     parser.add_argument("--few", action="store_true", help="every 29th crowd")
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     if not options.summary:
         OUT.parent.mkdir(parents=True, exist_ok=True)
-        every = product(FAMILIES, (2, 4), EACH, SIZES, range(options.first, options.first + options.seeds))
+        every = product(
+            options.families, (2, 4), EACH, SIZES, range(options.first, options.first + options.seeds)
+        )
         with Pool(options.processes) as pool, OUT.open("a", encoding="utf-8") as file:
             for lines in pool.imap_unordered(
                 partial(_one, options.methods), list(every)[:: 29 if options.few else 1]

@@ -23,7 +23,7 @@ from .border import Latent
 from .climb import Climb
 from .noise import sobol_bank
 from .quadrature import solve
-from .sampling import REPLICATES, by_qmc, standard_error
+from .sampling import REPLICATES
 
 _ROWS = 4096  # rows of the inner integral at a time
 PRODUCT_RANK = 3  # up to so many factors a product rule beats sampling everything at equal cost
@@ -31,16 +31,21 @@ _ORDERS = {1: (6, 12, 24, 48), 2: (4, 7, 12, 20), 3: (3, 5, 8, 13)}
 _WIDER = 1.3  # the proposal is a little wider than the curvature says: its tails must not be too short
 _SOBOL = (64, 256, 1024, 4096)
 _NARROW = 9.0  # curvature beyond which the sides of the mode are looked at
-_DRAWS = 8192  # over everything, for rows that a rule may miss
+_MIXED = (512, 4096)  # points for rows that a rule may miss
 _DOUBT = 0.25  # relative error of p
 
 
 class Rule(NamedTuple):
-    """Points (S, R) for a standard normal z, logarithms of their weights (S,), and whether they are replicates."""
+    """Points (S, R) for a standard normal z, logarithms of their weights (S,), and whether they are replicates.
+
+    `free` (S,) are points that stay where they are: the others are put where a proposal says, and the weights are
+    those of the mixture of both.
+    """
 
     points: Tensor
     log_weight: Tensor
     replicated: bool
+    free: Tensor | None = None
 
 
 def rules(rank: int, seed: int, like: Tensor) -> list[Rule]:
@@ -58,6 +63,14 @@ def sobol_rule(count: int, rank: int, seed: int, like: Tensor) -> Rule:
     ]
     points = torch.cat(sets)
     return Rule(points, torch.full_like(points[:, 0], -math.log(len(points))), True)
+
+
+def mixed_rule(count: int, rank: int, seed: int, like: Tensor) -> Rule:
+    """Sobol points of which the first half of each replicate stays where the prior has it."""
+    rule = sobol_rule(count, rank, seed + 7919, like)
+    each = len(rule.points) // REPLICATES
+    free = torch.arange(len(rule.points), device=like.device) % each < each // 2
+    return rule._replace(free=free)
 
 
 def hermite_rule(rank: int, order: int, like: Tensor) -> Rule:
@@ -85,6 +98,16 @@ class Proposal(NamedTuple):
     log_det: Tensor
     hard: Tensor | None = None
 
+    def at(self, z: Tensor, free: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Places (S, B, R) of points (S, R), and the log of the prior's density there over that of the points."""
+        at = self.place + torch.einsum("brq,sq->sbr", self.root, z)
+        if free is None:
+            return at, (z.square().sum(-1, keepdim=True) - at.square().sum(-1)) / 2 + self.log_det
+        at = torch.where(free[:, None, None], z.unsqueeze(1), at)
+        back = torch.linalg.solve(self.root, (at - self.place).unsqueeze(-1)).squeeze(-1)
+        prior, own = -at.square().sum(-1) / 2, -back.square().sum(-1) / 2 - self.log_det
+        return at, prior - torch.logaddexp(prior, own) + math.log(2)
+
 
 class _Mixed(torch.autograd.Function):
     """log of the weighted mean over points, with gradients gathered in the same pass; and its parts (S, B)."""
@@ -105,10 +128,10 @@ class _Mixed(torch.autograd.Function):
         peak = mean.new_full((len(mean),), -math.inf)
         pieces, errors = [], torch.zeros_like(peak)
         size = max(1, _ROWS // max(1, len(mean)))
-        for z, log_weight in zip(rule.points.split(size), rule.log_weight.split(size)):
-            at = proposal.place + torch.einsum("brq,sq->sbr", proposal.root, z)
+        free = [None] * len(rule.points) if rule.free is None else rule.free.split(size)
+        for z, log_weight, stays in zip(rule.points.split(size), rule.log_weight.split(size), free):
+            at, ratio = proposal.at(z, stays)
             log_p, error, parts = _at_points(mean, scale, factors, temperature, target, at, tol)
-            ratio = (z.square().sum(-1, keepdim=True) - at.square().sum(-1)) / 2 + proposal.log_det
             terms = log_p + log_weight[:, None] + ratio
             pieces.append(terms)
             errors = torch.maximum(errors, error.amax(0))
@@ -232,37 +255,34 @@ def factor_log_likelihood(
             break
         before = log_p.detach()
     if fixed is None and proposal.hard is not None and len(proposal.hard):
-        log_p, error = _checked(flat, log_p, error, proposal.hard, seed)
+        log_p, error = _checked(flat, log_p, error, proposal, tol, seed)
     return log_p.reshape(shape), error.reshape(shape), len(rule.points)
 
 
 def _checked(
-    flat: tuple[Tensor, ...], log_p: Tensor, error: Tensor, hard: Tensor, seed: int
+    flat: tuple[Tensor, ...], log_p: Tensor, error: Tensor, proposal: Proposal, tol: float, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Hard rows held against quasi-random points over everything, where these see enough of p.
+    """Hard rows held against quasi-random points, half of them about the mode and half all over.
 
-    Beside a step the orders of a product rule can agree and be wrong by a tenth. The rule stays where it agrees
-    with the points, and where they do not see p; then it is in doubt.
+    Beside a step the orders of a product rule can agree and be wrong by a tenth; points all over can agree as well,
+    and have missed what lies far out. Both halves together see either. The rule stays where it agrees with them.
     """
-    mean, scale, factors, temperature, target = (x[hard] for x in flat)
-    latent = Latent(mean, scale, factors, temperature)
-    own = target.unsqueeze(-1)
-    spread = standard_error("qmc", latent, _DRAWS, seed, "normal").gather(-1, own).squeeze(-1)
-    with torch.no_grad():
-        p = by_qmc(latent, _DRAWS, seed, "normal").gather(-1, own).squeeze(-1).exp()
-    off, apart = spread / p, (log_p.detach()[hard] - p.log()).abs()
-    seen = (p > 0) & (off < _DOUBT)
-    worse = seen & ~((apart <= 4 * off) & (error[hard] <= off))
-    doubt = torch.where(
-        worse, off, torch.where(seen, torch.maximum(error[hard], apart), error[hard].clamp(min=_DOUBT))
-    )
-    error = error.index_put((hard,), doubt.to(error.dtype))
-    some = worse.nonzero().flatten()
-    if len(some):
-        drawn = by_qmc(
-            Latent(mean[some], scale[some], factors[some], temperature[some]), _DRAWS, seed, "normal"
-        )
-        log_p = log_p.index_put((hard[some],), drawn.gather(-1, own[some]).squeeze(-1).to(log_p.dtype))
+    hard = proposal.hard
+    assert hard is not None
+    rows = tuple(x[hard] for x in flat)
+    about = Proposal(proposal.place[hard], proposal.root[hard], proposal.log_det[hard])
+    for count in _MIXED:
+        rule = mixed_rule(count, proposal.place.shape[-1], seed, log_p)
+        held, off, terms = _Mixed.apply(*rows, about, rule, max(tol / 10, 1e-6))  # type: ignore[no-untyped-call]
+        off = off + _rule_error(rule, terms, held.detach(), None)
+        if float(off.max()) <= tol:
+            break
+    apart, own = (log_p.detach()[hard] - held.detach()).abs(), error[hard]
+    seen = off < _DOUBT
+    worse = seen & ~((apart <= 4 * off) & (own <= off))
+    doubt = torch.where(seen, torch.maximum(own, apart), torch.maximum(own, apart).clamp(min=_DOUBT))
+    error = error.index_put((hard,), torch.where(worse, off, doubt).to(error.dtype))
+    log_p = log_p.index_put((hard[worse],), held[worse].to(log_p.dtype))
     return log_p, error
 
 
