@@ -10,7 +10,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ._files import sha256
@@ -41,6 +41,20 @@ def config_hash(obj: object) -> str:
         True
     """
     return sha256(canonical_json(obj).encode())
+
+
+def as_before(config: Any, known: Any, since: Collection[str]) -> Any:
+    """A configuration without those of the entries `since`, at any depth, that one written earlier does not have.
+
+    Example:
+        >>> as_before({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2}}, ("a", "d"))
+        {'a': 1, 'b': {'c': 2}}
+    """
+    if not isinstance(config, dict):
+        return config
+    there = known if isinstance(known, dict) else {}
+    kept = {name: value for name, value in config.items() if name in there or name not in since}
+    return {name: as_before(value, there.get(name), since) for name, value in kept.items()}
 
 
 def plain(obj: object, where: str = "config") -> Any:

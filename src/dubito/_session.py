@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from . import _files
 from ._distributed import Ranks
+from ._identity import SINCE, digest
 from ._progress import Progress
 from .checkpoint import optimizer_tensors, restore_optimizer
-from .data import LabelledData
 from .model import Model
 from .runs import RunFolder, read_result
 from .signals import Stopped, StopRequest, stop_on_signals
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from .train import Run
 
 SCORE = "valid_accuracy"
-_ROWS = 256
 
 
 class Session:
@@ -52,7 +50,7 @@ class Session:
         self.folder = None if out is None else Path(out)
         self.run_folder: RunFolder | None = None
         if out is not None and ranks.rank == 0:
-            self.run_folder = RunFolder(out, config, seed=config["seed"])
+            self.run_folder = RunFolder(out, config, seed=config["seed"], since=SINCE)
         self.progress = Progress(epochs, progress if ranks.rank == 0 else False)
         self.stop: StopRequest | None = None
         self.asked: int | None = None  # the signal that all processes know of
@@ -191,29 +189,3 @@ class Session:
         self.ranks.wait()
         self.leave()
         return last
-
-
-def digest(state: Mapping[str, Tensor]) -> str:
-    """The SHA-256 of named tensors: their names, types, shapes and bytes."""
-    parts = []
-    for name in sorted(state):
-        value = state[name].detach().cpu().contiguous()
-        head = f"{name} {value.dtype} {tuple(value.shape)}\n".encode()
-        parts.append(head + value.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return _files.sha256(b"".join(parts))
-
-
-def describe(data: LabelledData | None) -> dict[str, Any] | None:
-    """What identifies a data set in a config: its size, and the SHA-256 of its labels and of some of its inputs."""
-    if data is None:
-        return None
-    found = {"labels": data.labels, **data.extra}
-    if data.crowd is not None:
-        one_each = data.crowd.label.dim() == 1
-        found["crowd"] = torch.stack(list(data.crowd) if one_each else list(data.crowd[:2]))
-        if not one_each:
-            found["masks"] = data.crowd.label
-    if isinstance(data.inputs, Tensor):
-        rows = torch.linspace(0, max(0, len(data) - 1), min(_ROWS, len(data)), device=data.device).long()
-        found["inputs"] = data.gather(rows)
-    return {"name": data.name, "examples": len(data), "sha256": digest(found)}

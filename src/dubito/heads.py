@@ -44,10 +44,10 @@ class Head(nn.Module):
 
     noisy = False
 
-    def __init__(self, in_features: int, num_classes: int) -> None:
+    def __init__(self, in_features: int, num_classes: int, init: str | None = None) -> None:
         super().__init__()
         check_sizes(in_features=in_features, num_classes=num_classes)
-        self.in_features, self.num_classes = in_features, num_classes
+        self.in_features, self.num_classes, self.init = in_features, num_classes, init
 
     def check(self, features: Tensor) -> None:
         """Refuse features that are not floating or have a wrong last axis."""
@@ -76,7 +76,7 @@ class Point(Head):
     def __init__(
         self, in_features: int, num_classes: int, *, generator: Generator | None = None, init: str = "glorot"
     ) -> None:
-        super().__init__(in_features, num_classes)
+        super().__init__(in_features, num_classes, init)
         self.mean = dense(in_features, num_classes, source_of(generator), init)
 
     def forward(self, features: Tensor) -> Latent:
@@ -111,7 +111,7 @@ class Diagonal(Head):
     def __init__(
         self, in_features: int, num_classes: int, *, generator: Generator | None = None, init: str = "glorot"
     ) -> None:
-        super().__init__(in_features, num_classes)
+        super().__init__(in_features, num_classes, init)
         source = source_of(generator)
         self.mean = dense(in_features, num_classes, source, init)
         self.scale = dense(in_features, num_classes, source, init)
@@ -160,11 +160,11 @@ class LowRank(Head):
         generator: Generator | None = None,
         init: str = "glorot",
     ) -> None:
-        super().__init__(in_features, num_classes)
+        super().__init__(in_features, num_classes, init)
         check_sizes(rank=rank)
         if shared_bias and not parameter_efficient:
             raise DubitoError("shared_bias belongs to the shared factors", remedy="set parameter_efficient")
-        self.rank, self.parameter_efficient = rank, parameter_efficient
+        self.rank, self.parameter_efficient, self.shared_bias = rank, parameter_efficient, shared_bias
         source = source_of(generator)
         self.mean = dense(in_features, num_classes, source, init)
         self.scale = dense(in_features, num_classes, source, init)
@@ -218,7 +218,7 @@ class PreLogit(Head):
         generator: Generator | None = None,
         init: str = "glorot",
     ) -> None:
-        super().__init__(in_features, num_classes)
+        super().__init__(in_features, num_classes, init)
         check_sizes(rank=rank)
         self.rank = rank
         source = source_of(generator)
@@ -272,7 +272,7 @@ class LogisticNormal(Head):
         generator: Generator | None = None,
         init: str = "glorot",
     ) -> None:
-        super().__init__(in_features, num_classes)
+        super().__init__(in_features, num_classes, init)
         if covariance not in COVARIANCES:
             raise DubitoError(
                 "unknown covariance", got=repr(covariance), remedy=nearest(covariance, COVARIANCES)

@@ -17,7 +17,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 from torch import Tensor
 
 from . import _files, _lock, checkpoint
-from ._json import canonical_json, config_hash, parse_json, plain
+from ._json import as_before, canonical_json, config_hash, parse_json, plain
 from ._versions import versions
 from .errors import DubitoError
 
@@ -44,6 +44,7 @@ class RunFolder:
             is anything else.
         config: what identifies the run: JSON values, dataclasses, importable functions (`canonical_json`).
         seed: recorded at each start.
+        since: entries, at any depth, that older folders lack; such a folder goes on without them.
 
     Example:
         >>> import tempfile
@@ -55,9 +56,16 @@ class RunFolder:
         [{'loss': 0.5, 'step': 1}]
     """
 
-    def __init__(self, path: str | os.PathLike[str], config: object, *, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        config: object,
+        *,
+        seed: int | None = None,
+        since: Collection[str] = (),
+    ) -> None:
         self.path = Path(path)
-        self.config, self.seed = plain(config), seed
+        self.config, self.seed, self._since = plain(config), seed, since
         self.hash = config_hash(config)
         self._lock: int | None = None
         self._files: dict[str, int] = {}
@@ -118,16 +126,23 @@ class RunFolder:
                     got=", ".join(foreign[:3]),
                     remedy="choose a new folder",
                 )
-        elif (found := read_config(self.path)["sha256"]) != self.hash:
+        else:
+            self._agree(read_config(self.path))
+        if (kind := _files.kind_of(self.checkpoints)) not in ("nothing", "a folder"):
+            raise DubitoError("not a folder for checkpoints", where=str(self.checkpoints), got=kind)
+
+    def _agree(self, found: Mapping[str, Any]) -> None:
+        """Refuse the folder of another configuration; an older folder goes on under its own."""
+        ours = as_before(self.config, found["config"], self._since)
+        if config_hash(ours) != found["sha256"]:
             raise DubitoError(
                 "the folder belongs to a run of another configuration",
                 where=str(self.path),
                 expected=f"config {self.hash[:12]}",
-                got=_difference(self.config, read_config(self.path)["config"], found),
+                got=_difference(ours, found["config"], found["sha256"]),
                 remedy="choose another folder, or give that configuration to resume it",
             )
-        if (kind := _files.kind_of(self.checkpoints)) not in ("nothing", "a folder"):
-            raise DubitoError("not a folder for checkpoints", where=str(self.checkpoints), got=kind)
+        self.config, self.hash = ours, found["sha256"]
 
     def resume(self) -> checkpoint.Checkpoint | None:
         """The latest checkpoint that verifies, with metrics.jsonl cut back to it; None for a fresh start."""

@@ -23,10 +23,11 @@ from ._admission import check_data, check_options, check_parameters, try_model
 from ._batches import Batches, Order, augmented
 from ._context import autocast, compiled, device_of, forked, update_average, without_denormals
 from ._context import deterministic as deterministically
+from ._identity import describe, settings
 from ._nonfinite import Watch
 from ._quick import backward
 from ._random import generator
-from ._session import Session, describe
+from ._session import Session
 from .data import LabelledData
 from .data import balanced as balanced_epoch
 from .errors import DubitoError
@@ -151,7 +152,8 @@ def fit(
     run = Run(trained.model, trained)
     config = {k: v for k, v in options.items() if k not in _NOT_THE_RUN and not (k in _SINCE and v is None)}
     if out is not None:
-        config |= {"model": str(model), "data": describe(data), "valid": describe(valid)}
+        config |= {"model": str(model), "settings": settings(model)}
+        config |= {"data": describe(data), "valid": describe(valid)}
 
     with ExitStack() as stack:
         stack.enter_context(deterministically(deterministic, where))

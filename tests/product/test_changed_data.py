@@ -12,9 +12,11 @@ import pytest
 import torch
 from product_tables import FAST, NAMES, blobs, dubito, read, single_table, write
 
+from dubito._product import training
 from dubito._product.comparing import lines
 from dubito._product.reading import Scale
 from dubito._product.stored import load
+from dubito.data import LabelledData
 
 
 @pytest.fixture
@@ -127,3 +129,26 @@ def test_what_is_piped_to_head_is_written_all_the_same(trained, table, tmp_path)
     run.stdout.close()  # as `head -0` does
     assert run.wait(120) == 0, run.stderr.read().decode()
     assert {p.name for p in (tmp_path / "a").iterdir()} >= {"audit.csv", "audit.html"}
+
+
+def test_a_finished_network_is_taken_from_an_older_folder_but_not_for_other_data(tmp_path, monkeypatch):
+    def count(*given):
+        trained.append(given)
+        return kept(*given)
+
+    def without(data):
+        return None if data is None else {k: v for k, v in describe(data).items() if k != "contents"}
+
+    trained, kept, describe = [], training._train, training.describe
+    data = LabelledData(torch.linspace(0, 1, 600).reshape(300, 2), torch.arange(300) % 2)
+    other = replace(data, inputs=data.inputs.index_fill(0, torch.tensor([6]), 9.0))  # not one of 256 rows
+    setting = training.Setting("mlp", (2,), 2, None, epochs=1, device="cpu")
+    monkeypatch.setattr(training, "_train", count)
+    for place, wrote in (("old", without), ("new", describe)):
+        monkeypatch.setattr(training, "describe", wrote)
+        training.train(setting, "ce", {}, data, out=tmp_path / place)
+        monkeypatch.setattr(training, "describe", describe)
+        training.train(setting, "ce", {}, data, out=tmp_path / place)
+    assert len(trained) == 2
+    training.train(setting, "ce", {}, other, out=tmp_path / "new")
+    assert len(trained) == 3

@@ -23,7 +23,7 @@ import torch
 from small import crowd, network, problem, scenes
 
 from dubito import channels, heads, losses, optim, penalties, targets
-from dubito._session import digest
+from dubito._identity import digest
 from dubito.procedures import (
     CoTeaching,
     CrossFittedEM,

@@ -13,7 +13,7 @@ import pytest
 from short_runs import RUNS
 
 from dubito import checkpoint
-from dubito._session import digest
+from dubito._identity import digest
 from dubito.errors import DubitoError
 from dubito.runs import read_metrics
 

@@ -15,7 +15,7 @@ from short_runs import RUNS
 from small import crowd, network, problem
 
 from dubito import backbones, channels, heads, links, metrics, noise, targets
-from dubito._session import digest
+from dubito._identity import digest
 from dubito.data import augment
 from dubito.evaluate import evaluate, predict
 from dubito.procedures import fresh

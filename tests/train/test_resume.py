@@ -13,7 +13,7 @@ from small import crowd, network, problem
 from torch import Tensor, nn
 
 from dubito import channels, heads, losses, optim, penalties, targets
-from dubito._session import digest
+from dubito._identity import digest
 from dubito.errors import DubitoError
 from dubito.procedures import CoTeaching, DoctorHeads, DoctorNet, Pruning, SelfPaced
 from dubito.runs import read_metrics, read_result

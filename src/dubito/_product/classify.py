@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import checkpoint
-from .._session import describe
+from .._identity import SINCE, describe
 from ..backbones import build
 from ..data import LabelledData, read_npz
 from ..errors import DubitoError
@@ -54,7 +54,7 @@ def fit(job: FitJob, say: Say) -> Path:
         "folds": plan.folds,
         "data": describe(plan.data),
     }
-    with RunFolder(job.out, config, seed=job.seed) as folder:
+    with RunFolder(job.out, config, seed=job.seed, since=SINCE) as folder:
         _without_gold(job.out)
         folder.resume()
         path = _complete(plan, {}, None, say)

@@ -16,8 +16,8 @@ from torch import Generator, Tensor, nn
 from .. import checkpoint, optim
 from .._crowd_methods import row_by_row
 from .._files import make_folder
-from .._json import config_hash
-from .._session import describe, digest
+from .._identity import SINCE, describe, digest
+from .._json import as_before, config_hash
 from ..backbones import MLP, build
 from ..compose import assemble, fit_stages, train_method, voted
 from ..data import LabelledData
@@ -85,8 +85,9 @@ def train(
         return _train(setting, method, params, data, valid, None, start, epochs)
     facts = {"method": method, "params": dict(params), "setting": asdict(setting), "epochs": epochs}
     parts = {"data": describe(data), "valid": describe(valid), "start": digest(start) if start else None}
-    key = config_hash({**facts, **parts})
-    found = _remembered(out / "done", key, setting, method, params)
+    config = {**facts, **parts}
+    key, before = config_hash(config), config_hash(as_before(config, {}, SINCE))
+    found = _remembered(out / "done", (key, before), setting, method, params)
     if found is None:
         make_folder(out)
         long = len(data) * epochs > LONG
@@ -147,11 +148,11 @@ def _remember(place: Path, key: str, run: Run) -> None:
 
 
 def _remembered(
-    place: Path, key: str, setting: Setting, method: str, params: Mapping[str, Any]
+    place: Path, keys: tuple[str, ...], setting: Setting, method: str, params: Mapping[str, Any]
 ) -> Run | None:
-    """The finished network of this description, if there is one."""
+    """The finished network of this description, as it is written now or was before, if there is one."""
     found = checkpoint.load_latest(place)
-    if found is None or found.state.get("key") != key:
+    if found is None or found.state.get("key") not in keys:
         return None
     model = empty(setting, method, params)
     model.load_state_dict(found.tensors["model"])

@@ -60,6 +60,7 @@ class AnnotatorConfusion(Channel):
         super().__init__()
         check_sizes(num_annotators=num_annotators, num_classes=num_classes)
         self.num_annotators, self.num_classes, self.sparse = num_annotators, num_classes, sparse
+        self.init, self.diagonal = init.detach() if isinstance(init, Tensor) else init, diagonal
         self._read: Read | None = None
         first = start(num_classes, init, diagonal).to(torch.get_default_dtype())
         if first.dim() > 3 or (first.dim() == 3 and first.shape[0] not in (1, num_annotators)):

@@ -59,7 +59,8 @@ class PooledConfusion(Channel):
         if num_classes < 2:
             raise DubitoError("a pool of confusions needs two classes", got=num_classes)
         check_diagonal(diagonal)
-        self.num_annotators, self.num_classes, self.rank = num_annotators, num_classes, rank
+        self.num_annotators, self.num_classes = num_annotators, num_classes
+        self.rank, self.diagonal = rank, diagonal
         self.skill = nn.Parameter(torch.full((num_annotators,), math.log(diagonal / (1 - diagonal))))
         self.ease = nn.Parameter(torch.zeros(num_classes))
         if rank is None:

@@ -85,6 +85,7 @@ class LearnedTransition(Channel):
         super().__init__()
         check_sizes(num_classes=num_classes)
         self.num_classes = num_classes
+        self.init, self.diagonal = init.detach() if isinstance(init, Tensor) else init, diagonal
         self.weight = nn.Parameter(start(num_classes, init, diagonal).to(torch.get_default_dtype()))
 
     def log_matrices(self) -> Tensor:

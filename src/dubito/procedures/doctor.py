@@ -47,7 +47,7 @@ class DoctorHeads(Head):
         generator: Generator | None = None,
         init: str = "glorot",
     ) -> None:
-        super().__init__(in_features, num_classes)
+        super().__init__(in_features, num_classes, init)
         check_sizes(num_annotators=num_annotators)
         first = Point(in_features, num_classes, generator=generator, init=init)
         weight, bias = (p.detach() for p in (first.mean.weight, first.mean.bias))

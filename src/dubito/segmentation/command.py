@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import checkpoint, optim
+from .._identity import SINCE, describe
 from .._product.tasks import FitJob, PredictJob, Say
 from .._random import generator
-from .._session import describe
 from ..backbones import build
 from ..data import LabelledData, mask_folders, pixel_images
 from ..errors import DubitoError
@@ -87,7 +87,7 @@ def fit(job: FitJob, say: Say) -> Path:
     if job.method != "auto":
         make(setting, job.method)  # refuses what cannot be trained before there is a run
     config = {"task": "pixels", "setting": asdict(setting), "method": job.method, "data": describe(data)}
-    with RunFolder(job.out, config, seed=job.seed):
+    with RunFolder(job.out, config, seed=job.seed, since=SINCE):
         return _complete(job, data, setting, say)
 
 

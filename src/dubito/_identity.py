@@ -1,0 +1,144 @@
+"""What makes a run this run: the data it learns from and the settings of its model, as they stand in its config.
+
+Entries named in `SINCE` are younger than folders that are already on disk. A folder that lacks them goes on without
+(`runs.RunFolder`), and is then compared by what it holds, as before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from . import _files
+from ._context import forked
+from ._json import canonical_json
+from .data import LabelledData
+from .model import Model
+
+SINCE = ("settings", "contents")
+_ROWS, _DECODED = (
+    256,
+    64,
+)  # inputs that stand for all: in memory (in older folders), and where they are decoded
+_CHUNK = 64 << 20  # bytes that are hashed at a time
+
+
+def digest(state: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of named tensors: their names, types, shapes and bytes."""
+    parts = []
+    for name in sorted(state):
+        parts += [_head(name, state[name]), _bytes(state[name]).tobytes()]
+    return _files.sha256(b"".join(parts))
+
+
+def describe(data: LabelledData | None) -> dict[str, Any] | None:
+    """What identifies a data set in a config: its size, and what it holds.
+
+    ``sha256`` is of the labels and of some of the inputs, ``contents`` of all that training and scoring read.
+    """
+    if data is None:
+        return None
+    found = {"labels": data.labels, **data.extra}
+    if data.crowd is not None:
+        one_each = data.crowd.label.dim() == 1
+        found["crowd"] = torch.stack(list(data.crowd) if one_each else list(data.crowd[:2]))
+        if not one_each:
+            found["masks"] = data.crowd.label
+    if isinstance(data.inputs, Tensor):
+        found["inputs"] = data.gather(_some(data, _ROWS))
+    facts = {"name": data.name, "examples": len(data), "sha256": digest(found)}
+    return {**facts, "contents": _contents(data)}
+
+
+def same_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether data is what a folder says it was; an older folder says less."""
+    return all(then[name] == now.get(name) for name in ("sha256", "contents") if name in then)
+
+
+def settings(model: Model) -> dict[str, Any]:
+    """What the stages of a model were made with, and what they hold besides weights (a given matrix).
+
+    Of classes of this library, and of those made from them, the arguments; everybody else's stand in the config as
+    torch prints them. Weights do not count: a network may start from anywhere and still be taken up again.
+    """
+    found: dict[str, Any] = {"model": _made_with(model)}
+    held: dict[str, Tensor] = {}
+    for stage in ("head", "channel", "temperature", "link"):
+        part = getattr(model, stage)
+        if not isinstance(part, nn.Module):
+            continue
+        for name, module in part.named_modules(prefix=stage):
+            made = _made_with(module)
+            tensors = {key: value for key, value in made.items() if isinstance(value, Tensor)}
+            if made.keys() > tensors.keys():
+                found[name] = {key: value for key, value in made.items() if key not in tensors}
+            # Those of torch's own layers are running statistics, which training changes.
+            if not type(module).__module__.startswith("torch."):
+                tensors |= dict(module.named_buffers(recurse=False))
+            held |= {f"{name}.{key}": value for key, value in tensors.items()}
+    return {**found, "buffers": digest(held)}
+
+
+def _made_with(module: nn.Module) -> dict[str, Any]:
+    """The arguments of the classes of this library that a module is of, as far as it keeps them."""
+    ours = [cls for cls in type(module).__mro__ if cls.__module__.split(".")[0] == __package__]
+    names = {name for cls in ours if "__init__" in vars(cls) for name in inspect.signature(cls).parameters}
+    kept = {name: value for name, value in vars(module).items() if name in names}
+    return {name: value for name, value in kept.items() if not isinstance(value, Generator)}
+
+
+def _some(data: LabelledData, count: int) -> Tensor:
+    """So many positions, evenly over the whole set."""
+    return torch.linspace(0, max(0, len(data) - 1), min(count, len(data)), device=data.device).long()
+
+
+def _contents(data: LabelledData) -> str:
+    """The SHA-256 of all inputs, of what they are normalised by, and of the clean labels.
+
+    Inputs in memory are read whole, a gigabyte in about a second. Of inputs that are decoded when asked for it is
+    the names of all and the pixels of some.
+    """
+    seen = hashlib.sha256()
+    scale = [None if part is None else [float(v) for v in part] for part in (data.mean, data.std)]
+    seen.update(canonical_json(scale).encode())
+    if data.clean is not None:
+        _take(seen, "clean", data.clean)
+    if isinstance(data.inputs, Tensor):
+        size = math.prod(data.inputs.shape[1:]) * data.inputs.element_size()
+        for positions in torch.arange(len(data), device=data.device).split(max(1, _CHUNK // max(1, size))):
+            _take(seen, "inputs", data.gather(positions))
+        return seen.hexdigest()
+    if data.ids is not None:
+        seen.update(canonical_json(list(data.ids)).encode())
+    decoded = [_decoded(data) for _ in range(2)]
+    if decoded[0] == decoded[1]:  # someone else's data set may draw at random: then it counts by its names
+        seen.update(decoded[0])
+    return seen.hexdigest()
+
+
+def _decoded(data: LabelledData) -> bytes:
+    """A digest of some of the inputs that are decoded when asked for; the caller's generators stay as they are."""
+    seen = hashlib.sha256()
+    with forked(0, 0, 0, torch.device("cpu")):
+        for position in _some(data, _DECODED).split(1):
+            _take(seen, "inputs", data.gather(position))
+    return seen.digest()
+
+
+def _take(seen: Any, name: str, value: Tensor) -> None:
+    seen.update(_head(name, value))
+    seen.update(_bytes(value))
+
+
+def _head(name: str, value: Tensor) -> bytes:
+    return f"{name} {value.dtype} {tuple(value.shape)}\n".encode()
+
+
+def _bytes(value: Tensor) -> Any:
+    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
