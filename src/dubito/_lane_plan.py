@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+from ._nonfinite import rate_factor
 
 
 class Plan:
@@ -24,10 +28,16 @@ class Plan:
         self.step.zero_()
 
     def set_rates(
-        self, opt: torch.optim.Optimizer, rates: list[float], factors: list[float], done: int
+        self,
+        opt: torch.optim.Optimizer,
+        rates: list[float],
+        schedule: Callable[[int, int], float],
+        steps: int,
+        done: int,
     ) -> None:
         """The learning rate of every step, from the rate that each group begins the run with."""
         device = self.step.device
+        factors = [rate_factor(schedule, step, steps) for step in range(steps)]
         for group, rate in zip(opt.param_groups, rates):
             self.rates.append(torch.tensor([rate * factor for factor in factors], device=device))
             group["lr"] = torch.tensor(rate, device=device)  # a tensor, which a captured step can set

@@ -1,8 +1,10 @@
-"""A loss that is not finite must not move the weights, and must be told within a hundred steps."""
+"""What is not finite must not move the weights, nor be handed out, and must be told within a hundred steps."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -46,7 +48,7 @@ class Watch:
         if not self.masked:
             value = float(total)
             if not math.isfinite(value) or float(found):
-                raise _error(step, positions)
+                raise self._error(step, positions)
             self._update()
             return value
         self.recent.append((step, positions))
@@ -82,8 +84,39 @@ class Watch:
             return
         first = int(self.first_bad)
         if first >= 0:
-            raise _error(first, next(rows for step, rows in self.recent if step == first))
+            raise self._error(first, next(rows for step, rows in self.recent if step == first))
         self.recent.clear()
+
+    def _error(self, step: int, positions: Tensor) -> DubitoError:
+        if not _all_finite(self._parameters):
+            return _too_large(step - 1)
+        rows = ", ".join(map(str, positions[:8].tolist())) + (", ..." if len(positions) > 8 else "")
+        return DubitoError(
+            "the loss or its gradient is not finite, and the weights were left as they were",
+            where=f"step {step}, rows {rows}",
+            remedy="look at these rows, or lower the learning rate or clip gradients",
+        )
+
+
+def check_weights(parameters: Iterable[Tensor], step: int) -> None:
+    """Refuse to keep or hand out weights that an update, `step` or one before it, has made infinite or nan."""
+    if not _all_finite(parameters):
+        raise _too_large(step)
+
+
+def rate_factor(schedule: Callable[[int, int], float], step: int, steps: int) -> float:
+    """What a schedule multiplies the learning rate by at a step; refused unless it is a finite number >= 0."""
+    found = schedule(step, steps)
+    if isinstance(found, Tensor) and found.numel() == 1:
+        found = found.item()
+    if not isinstance(found, Real) or not 0 <= found < math.inf:
+        raise DubitoError(
+            "schedule must return a factor on the learning rate",
+            where=f"step {step} of {steps}",
+            expected="a finite number of at least 0",
+            got=repr(found)[:80],
+        )
+    return found
 
 
 def _by_kind(gradients: list[Tensor]) -> list[list[Tensor]]:
@@ -99,10 +132,16 @@ def _values(gradient: Tensor) -> Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
-def _error(step: int, positions: Tensor) -> DubitoError:
-    rows = ", ".join(map(str, positions[:8].tolist())) + (", ..." if len(positions) > 8 else "")
+def _all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether all entries are, with one look at the device: what is not shows in a sum, which may also overflow."""
+    every = [tensor.detach() for tensor in tensors]
+    quick = torch.stack([tensor.sum().isfinite() for tensor in every]).all() if every else True
+    return bool(quick) or all(bool(tensor.isfinite().all()) for tensor in every)
+
+
+def _too_large(step: int) -> DubitoError:
     return DubitoError(
-        "the loss or its gradient is not finite, and the weights were left as they were",
-        where=f"step {step}, rows {rows}",
-        remedy="look at these rows, or lower the learning rate or clip gradients",
+        "the weights are no longer finite, since an update was too large",
+        where=f"step {max(0, step)} or before",
+        remedy="lower the learning rate",
     )

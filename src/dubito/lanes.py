@@ -145,7 +145,7 @@ class Lane:
             self.epoch = 0 if folder is None else self._resume(folder, opt)
             done = self.epoch * count // batch_size
             if schedule is not None:
-                plan.set_rates(opt, rates, [schedule(i, total) for i in range(total)], done)
+                plan.set_rates(opt, rates, schedule, total, done)
         step = captured(lambda: self._step(opt, plan, rule), self.stream)
         where = self.data.device
         batches = stream_batches(count, [self.seed], epochs, batch_size, where, start=self.epoch)

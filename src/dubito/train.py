@@ -24,7 +24,7 @@ from ._batches import Batches, Order, augmented
 from ._context import autocast, compiled, device_of, forked, update_average, without_denormals
 from ._context import deterministic as deterministically
 from ._identity import describe, settings
-from ._nonfinite import Watch
+from ._nonfinite import Watch, check_weights, rate_factor
 from ._quick import backward
 from ._random import generator
 from ._session import Session
@@ -100,7 +100,7 @@ def fit(
         data, valid: training and validation examples; validation labels are as noisy as they come.
         loss, target, weight, penalty: the stages of the loss, see `procedures.Plain`.
         procedure: what a step minimises: Plain, or partial(CoTeaching, ...), partial(SelfPaced, ...).
-        optimizer: a function of named parameters, see `optim`; schedule: a factor on its rate per step.
+        optimizer: a function of named parameters, see `optim`; schedule: a factor on its rate per step, 0 or more.
         steps: the length of the run in steps, where it is not a number of epochs.
         batching: how epochs are cut into batches, see `_batches.Order`; batch_size=None takes all at once.
         balanced: an epoch shows so many examples of each class, drawn anew every time, in place of all examples.
@@ -179,7 +179,7 @@ def fit(
                     session.choose_anew(run)
             if schedule is not None:
                 for group, rate in zip(opt.param_groups, rates):
-                    group["lr"] = rate * schedule(step, steps)
+                    group["lr"] = rate * rate_factor(schedule, step, steps)
 
             positions = order.positions(step)
             batch = batches(positions)
@@ -199,6 +199,7 @@ def fit(
             begins = order.ends_epoch(step - 1)
             if begins or step == steps:
                 watch.report()
+                check_weights(trained.parameters(), step - 1)
                 if (epoch + 1) % evaluate_every == 0 or step == steps:
                     judged = trained.model if average is None else average
                     session.record(run, judged, epoch + 1, _validation(judged, valid, ranks))
@@ -208,11 +209,13 @@ def fit(
                 session.save(step, run, trained, opt, average)
             elif session.due(step, checkpoint_every):
                 watch.report()
+                check_weights(trained.parameters(), step - 1)
                 session.save(step, run, trained, opt, average)
         random.at(step)
         trained.end(data)
         run.steps, run.folder = step, session.folder
         run.model = session.select(run, trained.model if average is None else average, select)
+        check_weights(run.model.parameters(), step - 1)  # a folder may hold those of an earlier version
     run.seconds = time.monotonic() - started
     run.model.eval()
     return run
