@@ -117,12 +117,17 @@ def check_data(model: Model, data: LabelledData, name: str, training: bool) -> N
             where=name,
             remedy="give LabelledData crowd=Triplets(item, annotator, label), or use LearnedTransition",
         )
-    given = data.labels if data.crowd is None else data.crowd.label
-    if training and not bool((given >= 0).any()):
+    if not has_labels(data):
         raise DubitoError("no example has a label", where=f"{name}.labels", got="-1 or -100 everywhere")
     _check_inputs(data, name)
     if WEIGHT in data.extra:
         _check_weights(data.extra[WEIGHT], len(data), f"{name}.extra[{WEIGHT!r}]", training)
+
+
+def has_labels(data: LabelledData) -> bool:
+    """Whether anybody gave any label; without, an accuracy would be 0 and a likelihood that of a perfect model."""
+    given = data.labels if data.crowd is None else data.crowd.label
+    return bool((given >= 0).any())
 
 
 def check_labels(labels: Tensor, classes: int, where: str) -> None:

@@ -97,7 +97,7 @@ def fit(
     """Train a model on labels that may be wrong.
 
     Arguments:
-        data, valid: training and validation examples; validation labels are as noisy as they come.
+        data, valid: training and validation examples, some labelled; validation labels are as noisy as they come.
         loss, target, weight, penalty: the stages of the loss, see `procedures.Plain`.
         procedure: what a step minimises: Plain, or partial(CoTeaching, ...), partial(SelfPaced, ...).
         optimizer: a function of named parameters, see `optim`; schedule: a factor on its rate per step, 0 or more.

@@ -152,3 +152,12 @@ def test_a_finished_network_is_taken_from_an_older_folder_but_not_for_other_data
     assert len(trained) == 2
     training.train(setting, "ce", {}, other, out=tmp_path / "new")
     assert len(trained) == 3
+
+
+def test_a_fold_that_nobody_labelled_is_predicted():
+    """Nine labels in 30 rows and ten folds: one has none to be judged by."""
+    labels = torch.full((30,), -1).index_copy(0, torch.arange(9), torch.arange(9) % 2)
+    data = LabelledData(torch.linspace(0, 1, 60).reshape(30, 2), labels)
+    setting = training.Setting("mlp", (2,), 2, None, epochs=1, device="cpu")
+    found = training.Folds(setting, data, torch.arange(30) % 10, None, print).all("ce", {})
+    assert torch.allclose(found.exp().sum(-1), torch.ones(30, dtype=torch.float64))

@@ -14,6 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .. import checkpoint, optim
+from .._admission import has_labels
 from .._crowd_methods import row_by_row
 from .._files import make_folder
 from .._identity import SINCE, describe, digest
@@ -108,6 +109,8 @@ def _train(
 ) -> Run:
     found, spelled = parse(method)
     params = {**spelled, **params}
+    if valid is not None and not has_labels(valid):
+        valid = None  # a fold of unlabelled examples, to be predicted
     if data.crowd is not None and found.build(**params).labels == "vote":
         data, valid = settled(data, setting.seed), None if valid is None else settled(valid, setting.seed)
     adam = optim.adam if data.crowd is None else optim.row_adam
