@@ -8,7 +8,6 @@ in a sentence before anything is trained.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -17,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from . import heads, links
+from ._own_loss import Loss as Loss
+from ._own_loss import check_call, own_loss
 from ._tensors import at_least_float32
 from .errors import DubitoError
 from .losses import BODIES, LATENT_BODIES, bi_tempered, logistic_normal_nll, nll
 from .losses.bi_tempered import _bi_tempered
 from .losses.logistic_normal import _logistic_normal
-
-Loss = Callable[..., Tensor]
 
 
 class Model(nn.Module):
@@ -163,7 +162,7 @@ def example_losses(
 
     Losses of this library are called through their bodies on log-probabilities. The logistic-normal likelihood
     reads the latent (its temperature is the model's) and bi-tempered reads the logits. Any other callable gets
-    the observed log-probabilities as logits and ``reduction="none"``.
+    the observed log-probabilities as logits and ``reduction="none"``, and must return one number per label.
 
     Arguments:
         row: the example that each label belongs to, where examples have several labels or none.
@@ -196,7 +195,7 @@ def example_losses(
     log_q = model.observed(log_p, annotators)
     if function in BODIES:
         return BODIES[function](log_q, target, **options)
-    return function(log_q, target, reduction="none", **options)
+    return own_loss(function, log_q, target, options)
 
 
 def _is_integral(model: Model, latent: heads.Latent, target: Tensor) -> bool:
@@ -210,7 +209,7 @@ def _is_integral(model: Model, latent: heads.Latent, target: Tensor) -> bool:
 def check_stages(model: Model, loss: Loss) -> None:
     """Refuse compositions that mean nothing, before the first step."""
     function, options = _unwrap(loss)
-    _check_call(function, options)
+    check_call(function, options, arguments=3 if function is logistic_normal_nll else 2)
     is_ln_head, is_ln_loss = isinstance(model.head, heads.LogisticNormal), function is logistic_normal_nll
     if is_ln_head != is_ln_loss:
         raise DubitoError(
@@ -263,29 +262,6 @@ def _check_values(model: Model, function: Loss, options: Mapping[str, Any]) -> N
             "the loss cannot be called with these options",
             where=getattr(function, "__name__", str(function)),
             got=str(error).splitlines()[0][:200],
-        ) from None
-
-
-def _check_call(function: Loss, options: Mapping[str, Any]) -> None:
-    """Refuse a loss that could not be called with these options."""
-    if not callable(function):
-        raise DubitoError("a loss is a function of predictions and target", got=type(function).__name__)
-    arguments = 3 if function is logistic_normal_nll else 2
-    module = isinstance(function, nn.Module)
-    try:
-        signature = inspect.signature(function.forward if module else function)  # type: ignore[attr-defined]
-    except ValueError:  # written in C
-        return
-    try:
-        signature.bind(*[None] * arguments, **{**options, "reduction": "none"})
-    except TypeError as error:
-        raise DubitoError(
-            "the loss cannot be called with these options",
-            where=getattr(function, "__name__", str(function)),
-            got=str(error).removeprefix("got "),
-            remedy="pass a function with reduction=, such as torch.nn.functional.cross_entropy"
-            if module
-            else "give its options with functools.partial",
         ) from None
 
 
