@@ -138,9 +138,17 @@ def compiled(module: nn.Module, backend: bool | str) -> Iterator[None]:
 
 @torch.no_grad()
 def update_average(average: Model, model: Model, decay: float) -> None:
-    """average <- decay * average + (1 - decay) * model, for parameters and floating buffers; others are copied."""
+    """average <- decay * average + (1 - decay) * model, for parameters and floating buffers; others are copied.
+
+    A weight that stands under several names, as that of tied layers, moves once.
+    """
     now = model.state_dict()
+    moved = set()
     for name, value in average.state_dict().items():
+        place = value.data_ptr(), value.shape, value.stride()
+        if place in moved and value.numel():
+            continue
+        moved.add(place)
         if value.is_floating_point():
             value.lerp_(now[name].to(value.dtype), 1 - decay)
         else:

@@ -6,8 +6,11 @@ import copy
 
 import torch
 from small import network, problem
+from torch import nn
 
+from dubito import heads
 from dubito.data import LabelledData
+from dubito.model import Model
 from dubito.procedures import Plain
 from dubito.train import fit
 
@@ -28,6 +31,23 @@ def test_averaged_weights() -> None:
     assert run.model is not model
     for name, value in run.model.state_dict().items():
         assert torch.allclose(value, expected[name], atol=1e-6)
+
+
+def test_tied_weights_are_averaged_once() -> None:
+    """One weight under two names, as parameter and as layer: after a step it is 0.9 old and 0.1 new."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layer, other = nn.Linear(6, 6), nn.Linear(6, 6)
+    other.weight = layer.weight
+    model = Model(nn.Sequential(layer, nn.Tanh(), other, nn.Tanh(), layer), heads.Point(6, 3))
+    before = {name: value.double() for name, value in model.state_dict().items()}
+    run = fit(model, problem(40), steps=1, ema=0.9, progress=False)
+    now, averaged = model.state_dict(), run.model.state_dict()
+    assert torch.equal(averaged["backbone.0.weight"], averaged["backbone.2.weight"])
+    for name, value in averaged.items():
+        assert not torch.equal(now[name].double(), before[name]), name
+        expected = 0.9 * before[name] + 0.1 * now[name].double()
+        assert torch.allclose(value.double(), expected, atol=1e-7), name
 
 
 class _TwoStages(Plain):
