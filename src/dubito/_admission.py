@@ -1,4 +1,4 @@
-"""What is refused before the first step: options, labels, inputs, weights, annotators, models that do not fit."""
+"""What is refused before the first step: options, labels, inputs, weights, annotators; see `_trial` for models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ._batches import BATCHINGS, WEIGHT, Batches
+from ._batches import BATCHINGS, WEIGHT
 from .data import IGNORED, NONE_GIVEN, LabelledData
 from .errors import DubitoError, nearest
 from .model import Model
@@ -134,7 +134,7 @@ def check_labels(labels: Tensor, classes: int, where: str) -> None:
     """Refuse labels that are not whole numbers from 0 to classes - 1, -1 (none given) or -100 (void)."""
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
         raise DubitoError(
-            "labels must be whole numbers", where=where, expected="torch.int64", got=_kind(labels)
+            "labels must be whole numbers", where=where, expected="torch.int64", got=kind_of(labels)
         )
     if labels.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise DubitoError(
@@ -198,7 +198,7 @@ def _check_inputs(data: LabelledData, name: str) -> None:
             "inputs must be real, one row per example",
             where=f"{name}.inputs",
             expected="(N, features) or (N, channels, height, width)",
-            got=_kind(inputs),
+            got=kind_of(inputs),
         )
     if not inputs.is_floating_point():
         return
@@ -206,7 +206,7 @@ def _check_inputs(data: LabelledData, name: str) -> None:
         part = inputs[start : start + _CHUNK]
         if data.rows is not None:
             part = data.gather(torch.arange(start, min(start + _CHUNK, len(data)), device=data.device))
-        if not _finite(part):
+        if not finite(part):
             row = start + int((~part.isfinite()).flatten(1).any(1).nonzero()[0])
             raise DubitoError(
                 "inputs are not finite",
@@ -220,7 +220,10 @@ def _check_inputs(data: LabelledData, name: str) -> None:
 def _check_weights(weight: Tensor, n: int, where: str, training: bool) -> None:
     if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.shape != (n,):
         raise DubitoError(
-            "weights must be one real number per example", where=where, expected=f"({n},)", got=_kind(weight)
+            "weights must be one real number per example",
+            where=where,
+            expected=f"({n},)",
+            got=kind_of(weight),
         )
     bad = ~(weight.isfinite() & (weight >= 0))
     if bad.any():
@@ -232,53 +235,12 @@ def _check_weights(weight: Tensor, n: int, where: str, training: bool) -> None:
         raise DubitoError("all weights are 0, so there is nothing to learn from", where=where)
 
 
-@torch.no_grad()
-def try_model(model: Model, data: LabelledData, name: str) -> None:
-    """Send the first examples through the model, so that what does not fit is told before anything is trained."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        batch = Batches(data)(torch.arange(min(2, len(data))))
-        shape = tuple(model(batch.x).shape)
-    except DubitoError:
-        raise
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise DubitoError(
-            "the model cannot read these inputs",
-            where=f"{name}.inputs",
-            got=f"{_kind(data.gather(torch.zeros(1, dtype=torch.int64)))} per example: "
-            f"{str(error).splitlines()[0][:200]}",
-            remedy="choose a backbone that takes this shape",
-        ) from error
-    finally:
-        for module, training in modes:
-            module.training = training
-    one = data.labels.shape[1:] if data.crowd is None else data.crowd.label.shape[1:]
-    labels = (len(batch.x), *one)
-    if shape != (*labels, model.num_classes):
-        raise DubitoError(
-            "the model's predictions do not fit the labels",
-            where=f"{name}.labels",
-            expected=f"predictions of shape {(*labels, model.num_classes)}",
-            got=shape,
-        )
-
-
-def check_parameters(module: nn.Module) -> None:
-    """Refuse a module without trainable parameters, and weights that are not finite to begin with."""
-    if not any(p.requires_grad for p in module.parameters()):
-        raise DubitoError("the model has no parameter to train", remedy="set requires_grad on some of them")
-    for name, value in module.named_parameters():
-        if not _finite(value.detach()):
-            raise DubitoError("the weights are not finite to begin with", where=name)
-
-
-def _finite(x: Tensor) -> bool:
+def finite(x: Tensor) -> bool:
     """Whether all values are: one that is not shows in the sum, which is quicker; a sum may also overflow."""
     return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     return (
         f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
     )

@@ -118,6 +118,11 @@ class Order:
             return -(-self.n * epochs // self.size)
         return self.steps_per_epoch * epochs
 
+    def smallest(self, steps: int) -> int:
+        """Examples of the smallest batch in a run of so many steps."""
+        left = self.n % self.size if self.batching == "epoch" else 0
+        return left if left and steps >= self.steps_per_epoch else self.size
+
     def epoch(self, step: int) -> int:
         """The epoch in which a step begins."""
         if self.batching == "stream":

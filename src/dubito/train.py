@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _distributed, optim
-from ._admission import check_data, check_options, check_parameters, try_model
+from ._admission import check_data, check_options
 from ._batches import Batches, Order, augmented
 from ._context import autocast, compiled, device_of, forked, update_average, without_denormals
 from ._context import deterministic as deterministically
@@ -28,6 +28,7 @@ from ._nonfinite import Watch, check_weights, rate_factor
 from ._quick import backward
 from ._random import generator
 from ._session import Session
+from ._trial import check_norms, check_parameters, try_model
 from .data import LabelledData
 from .data import balanced as balanced_epoch
 from .errors import DubitoError
@@ -147,6 +148,8 @@ def fit(
     order = _order(data, model.num_classes, balanced, batch_size, batching, seed)
     batches = Batches(data, ranks)
     steps = order.steps(epochs) if steps is None else steps
+    with forked(seed, 0, 0, where):
+        check_norms(model, data, order, steps)
     epochs = trained.epochs = order.epoch(steps - 1) + 1
     watch = Watch(opt, where, clip)
     run = Run(trained.model, trained)

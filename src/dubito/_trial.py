@@ -1,0 +1,92 @@
+"""What is tried of a model before the first step: whether it reads the inputs, and whether it can be trained."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ._admission import finite, kind_of
+from ._batches import Batches, Order
+from .data import LabelledData
+from .errors import DubitoError
+from .evaluate import _judging
+from .model import Model
+
+BatchNorm = nn.modules.batchnorm._BatchNorm
+
+
+@torch.no_grad()
+def try_model(model: Model, data: LabelledData, name: str) -> None:
+    """Send the first examples through the model, so that what does not fit is told before anything is trained."""
+    try:
+        batch = Batches(data)(torch.arange(min(2, len(data))))
+        with _judging(model):
+            shape = tuple(model(batch.x).shape)
+    except DubitoError:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise DubitoError(
+            "the model cannot read these inputs",
+            where=f"{name}.inputs",
+            got=f"{kind_of(data.gather(torch.zeros(1, dtype=torch.int64)))} per example: "
+            f"{str(error).splitlines()[0][:200]}",
+            remedy="choose a backbone that takes this shape",
+        ) from error
+    one = data.labels.shape[1:] if data.crowd is None else data.crowd.label.shape[1:]
+    labels = (len(batch.x), *one)
+    if shape != (*labels, model.num_classes):
+        raise DubitoError(
+            "the model's predictions do not fit the labels",
+            where=f"{name}.labels",
+            expected=f"predictions of shape {(*labels, model.num_classes)}",
+            got=shape,
+        )
+
+
+def check_parameters(module: nn.Module) -> None:
+    """Refuse a module without trainable parameters, and weights that are not finite to begin with."""
+    if not any(p.requires_grad for p in module.parameters()):
+        raise DubitoError("the model has no parameter to train", remedy="set requires_grad on some of them")
+    for name, value in module.named_parameters():
+        if not finite(value.detach()):
+            raise DubitoError("the weights are not finite to begin with", where=name)
+
+
+@torch.no_grad()
+def check_norms(model: Model, data: LabelledData, order: Order, steps: int) -> None:
+    """Refuse a batch of one example where a batch norm would have a single value per channel to go by."""
+    if order.smallest(steps) > 1:
+        return
+    single = _norms_of_single_values(model, data)
+    if single:
+        several = order.size > 1
+        raise DubitoError(
+            "batch norm cannot train on a batch of one example",
+            where=single[0],
+            got=f"{order.n:,} examples in batches of {order.size}",
+            remedy='take batching="drop" or another batch_size' if several else "take a larger batch_size",
+        )
+
+
+def _norms_of_single_values(model: Model, data: LabelledData) -> list[str]:
+    """The batch norms that train and see one value per channel and example, not a map of several pixels."""
+    found: list[str] = []
+    examples = min(2, len(data))
+
+    def look(name: str, x: Tensor) -> None:
+        if x.numel() <= examples * x.shape[1]:
+            found.append(name)
+
+    with _judging(model):
+        model.train()  # which may leave some of them as they are
+        norms = {name: m for name, m in model.named_modules() if isinstance(m, BatchNorm) and m.training}
+        model.eval()
+        hooks = [
+            m.register_forward_pre_hook(lambda _, x, name=name: look(name, x[0])) for name, m in norms.items()
+        ]
+        try:
+            model(Batches(data)(torch.arange(examples)).x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+    return found
