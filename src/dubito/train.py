@@ -7,6 +7,7 @@ state: weights, optimiser and the step number are enough to go on from any insta
 from __future__ import annotations
 
 import copy
+import inspect
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -251,8 +252,17 @@ def _draw(seed: int, step: int, rank: int, device: torch.device, purpose: str) -
 
 def _optimizer(make: Optimizer, trained: nn.Module) -> torch.optim.Optimizer:
     try:
-        return make(trained.named_parameters())
+        made = make(trained.named_parameters())
     except DubitoError:
         raise
     except (ValueError, TypeError) as error:
         raise DubitoError("the optimiser refuses its settings", got=str(error)) from error
+    closure = inspect.signature(made.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise DubitoError(
+            "this optimiser asks for the loss several times in a step, and training computes it once",
+            where="optimizer",
+            expected="one whose step() can be called alone, as Adam's or SGD's",
+            got=type(made).__name__,
+        )
+    return made

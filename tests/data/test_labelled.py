@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -86,6 +88,12 @@ def test_crowd_triplets_follow_their_items():
         ({"extra": {"photo": torch.zeros(3)}}, "photo and labels differ in length"),
         ({"clean": torch.zeros(20, 2)}, "clean labels differ in shape"),
         ({"std": (1.0,)}, "mean and std go together"),
+        (
+            {"mean": (0.0, math.nan), "std": (1.0, 1.0)},
+            r"the mean is not finite at data\.mean: got \(0.0, nan\)",
+        ),
+        ({"mean": (0.0, math.inf), "std": (1.0, 1.0)}, r"the mean is not finite at data\.mean"),
+        ({"mean": (0.0, 0.0), "std": (math.nan, 1.0)}, r"the std is not finite at data\.std"),
     ],
 )
 def test_refuses_what_does_not_fit(change, message):

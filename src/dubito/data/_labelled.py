@@ -89,6 +89,11 @@ class LabelledData:
         if self.mean is not None and self.std is not None:
             # Made here, once: inside a captured CUDA graph nothing may be copied from the host.
             mean, std = (torch.tensor(v, device=self.device) for v in (self.mean, self.std))
+            for part, values in (("mean", mean), ("std", std)):
+                if not bool(values.isfinite().all()):
+                    raise DubitoError(
+                        f"the {part} is not finite", where=f"{self.name}.{part}", got=getattr(self, part)
+                    )
             object.__setattr__(self, "_scale", (mean, std))
         parts: dict[str, Sized | None] = {
             "clean": self.clean,

@@ -10,7 +10,7 @@ from ..channels import AnnotatorConfusion
 from ..data import LabelledData
 from ..errors import DubitoError
 from .em import count_annotators, crowd_of
-from .plain import Draw, Plain, mean_of_given
+from .plain import Draw, Plain, mean_of_given, one_number
 
 # Above so many annotators matrices are updated row by row.
 MANY = 1000
@@ -50,6 +50,5 @@ class SparseAnnotators(Plain):
                 return total
             # The labels of this process's share, over the share of all items that the whole step holds.
             fraction = batch.size / self.num_items
-            return total + self.penalty(
-                channel, annotators=batch.annotators, counts=self.counts, fraction=fraction
-            )
+            found = self.penalty(channel, annotators=batch.annotators, counts=self.counts, fraction=fraction)
+            return total + one_number(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 import torch
@@ -86,7 +87,9 @@ class Plain(nn.Module):
             losses = counted(losses, over_step(self.weight, losses, batch), batch)
         total = mean_of_given(losses, batch)
         # Of several processes each adds its share of the penalty.
-        return total if self.penalty is None else total + self.penalty(self.model.channel) / batch.ranks.size
+        if self.penalty is None:
+            return total
+        return total + one_number(self.penalty(self.model.channel)) / batch.ranks.size
 
     def losses(self, model: Model, batch: Batch, draw: Draw, purpose: str = "latent") -> Tensor:
         """One loss per example ``(B, ...)``, 0 where no label was given."""
@@ -113,7 +116,35 @@ class Plain(nn.Module):
         context: dict[str, Any] = {"x": batch.x, "positions": batch.positions}
         if "generator" in self._wants:
             context["generator"] = draw("target")
-        return self.target(y, num_classes, **{k: v for k, v in context.items() if k in self._wants})
+        found = self.target(y, num_classes, **{k: v for k, v in context.items() if k in self._wants})
+        return _like_labels(found, y, num_classes)
+
+
+def _like_labels(found: Tensor, y: Tensor, num_classes: int) -> Tensor:
+    """What a target function has made of the labels `y`: a weight per class, or other labels."""
+    weights = (*y.shape, num_classes)
+    if isinstance(found, Tensor) and found.shape == (weights if found.is_floating_point() else y.shape):
+        return found
+    got = (
+        f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+    )
+    raise DubitoError(
+        "target= must make a weight per class, or whole-number labels",
+        expected=f"real numbers of shape {weights}, or whole ones of shape {tuple(y.shape)}",
+        got=got,
+    )
+
+
+def one_number(found: Any) -> Tensor | float:
+    """What a penalty has found, which is added to the loss."""
+    if isinstance(found, Tensor) and found.numel() == 1:
+        return found.reshape(())
+    if isinstance(found, Real):
+        return float(found)
+    got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+    raise DubitoError(
+        "penalty= must make one number", expected="a scalar", got=got, remedy="sum or average it"
+    )
 
 
 def mean_of_given(losses: Tensor, batch: Batch) -> Tensor:
