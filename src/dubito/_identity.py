@@ -82,7 +82,7 @@ def settings(model: Model) -> dict[str, Any]:
             if not type(module).__module__.startswith("torch."):
                 tensors |= dict(module.named_buffers(recurse=False))
             held |= {f"{name}.{key}": value for key, value in tensors.items()}
-    return {**found, "buffers": digest(held)}
+    return {**found, "buffers": {name: digest({name: value}) for name, value in held.items()}}
 
 
 def _made_with(module: nn.Module) -> dict[str, Any]:

@@ -77,7 +77,7 @@ DIFFER: dict[str, tuple[Callable[[], Model], Callable[[], Model], str]] = {
     "matrix": (
         lambda: network(channel=channels.FixedTransition(flip(0.1))),
         lambda: network(channel=channels.FixedTransition(flip(0.4))),
-        "buffers",
+        "buffers.channel.matrix",
     ),
     "own matrix": (lambda: network(channel=Own(0.1)), lambda: network(channel=Own(0.4)), "buffers"),
     "start of a matrix": (
