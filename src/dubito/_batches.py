@@ -12,6 +12,7 @@ from torch import Tensor
 from ._distributed import Ranks
 from ._random import permutation
 from .data import LabelledData
+from .data._positions import spread
 from .errors import DubitoError, nearest
 
 BATCHINGS = ("epoch", "drop", "stream")
@@ -181,9 +182,8 @@ class Batches:
             return Batch(positions, x, y, None, None, weight, self.complete, size, given, self.ranks)
         order, starts, counts = self._sorted
         many = counts[positions]
-        row = torch.repeat_interleave(torch.arange(len(positions), device=positions.device), many)
-        offset = torch.arange(len(row), device=row.device) - (many.cumsum(0) - many)[row]
-        which = order[starts[positions][row] + offset]
+        row, nth = spread(many)
+        which = order[starts[positions][row] + nth]
         labels, annotators = data.crowd.label[which], data.crowd.annotator[which]
         whole = size if labels.dim() == 1 else self._pixels(everyone)
         return Batch(positions, x, labels, row, annotators, weight, self.complete, size, whole, self.ranks)

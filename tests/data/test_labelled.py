@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dubito import DubitoError
+from dubito._batches import Batches
 from dubito.data import LabelledData, Triplets, normalise, with_noise
 from dubito.noise import resample
 
@@ -35,6 +36,29 @@ def test_subset_shares_inputs_and_keeps_everything_aligned():
     assert part.ids == ["row 3", "row 7"]
     assert part.extra["photo"].tolist() == [1, 2]
     assert torch.equal(part.gather(torch.tensor([1])), data.inputs[7:8])
+
+
+def test_a_mask_keeps_the_examples_where_it_is_true():
+    data = small()
+    for mask in (data.labels == 2, (data.labels == 2).numpy(), (data.labels == 2).tolist()):
+        assert data.subset(mask).ids == ["row 2", "row 6", "row 10", "row 14", "row 18"]
+    assert len(data.subset(torch.zeros(20, dtype=torch.bool))) == 0
+
+
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        (torch.ones(3, dtype=torch.bool), "each example at data: expected 20, got 3"),
+        (torch.tensor([0.0, 1.0]), "no positions of examples at data: .* got torch.float32"),
+        (torch.tensor([[0], [1]]), r"no positions of examples at data: .* of shape \(2, 1\)"),
+        (3, "no positions of examples"),
+        ([0, 20], r"no such example at data, positions\[1\]: expected 0 to 19, got 20"),
+        ([-1], "no such example at data, .*got -1"),
+    ],
+)
+def test_refuses_positions_that_name_no_example(positions, message):
+    with pytest.raises(DubitoError, match=message):
+        small().subset(positions)
 
 
 def test_batch_normalises_images_and_features():
@@ -76,6 +100,30 @@ def test_crowd_triplets_follow_their_items():
     crowd = Triplets(torch.tensor([0, 0, 2, 5]), torch.tensor([0, 1, 1, 0]), torch.tensor([3, 2, 1, 0]))
     part = small(crowd=crowd, annotators=("ann", "bob")).subset([5, 0])
     assert [t.tolist() for t in part.crowd] == [[1, 1, 0], [0, 1, 0], [3, 2, 0]]
+
+
+def test_every_copy_of_an_example_has_its_crowd_labels():
+    crowd = Triplets(torch.tensor([2, 0, 2, 5]), torch.tensor([0, 1, 1, 0]), torch.tensor([3, 2, 1, 0]))
+    positions = [5, 2, 2, 7, 2, 0]
+    part = small(crowd=crowd).subset(positions)
+    wanted = [
+        (place, int(who), int(label))
+        for place, position in enumerate(positions)
+        for item, who, label in zip(*crowd)
+        if int(item) == position
+    ]
+    assert sorted(zip(*(t.tolist() for t in part.crowd))) == wanted
+
+
+def test_other_labels_take_the_place_of_the_crowd():
+    """A fit reads the crowd's labels where there are any, so it would not see the new ones."""
+    crowd = Triplets(*(torch.tensor([v]) for v in (0, 0, 1)))
+    new = torch.zeros(20, dtype=torch.int64)
+    relabelled = small(crowd=crowd).with_labels(new)
+    assert relabelled.crowd is None
+    seen = Batches(relabelled)(torch.arange(20))
+    assert torch.equal(seen.y, new)
+    assert seen.annotators is None
 
 
 @pytest.mark.rel

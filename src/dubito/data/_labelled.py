@@ -13,6 +13,7 @@ from torch import Tensor
 from .._random import permutation
 from .._tensors import check_broadcast
 from ..errors import DubitoError
+from ._positions import counts_of, grouped, positions_of, spread
 
 if TYPE_CHECKING:
     from ..crowd.labels import CrowdLabels
@@ -151,8 +152,12 @@ class LabelledData:
         return normalise(x, *(self._scale or (None, None)))
 
     def subset(self, positions: Tensor | Sequence[int]) -> LabelledData:
-        """Some examples, in that order; `inputs` is shared, not copied."""
-        keep = torch.as_tensor(positions, dtype=torch.int64, device=self.device)
+        """Some examples, in that order; `inputs` is shared, not copied.
+
+        Arguments:
+            positions: numbers of examples, each as often as it is named, or a mask with one boolean per example.
+        """
+        keep = positions_of(positions, len(self), self.device, self.name)
         on_cpu = keep.tolist() if self.ids is not None else []
         return replace(
             self,
@@ -160,7 +165,7 @@ class LabelledData:
             clean=None if self.clean is None else self.clean[keep],
             rows=keep if self.rows is None else self.rows[keep],
             ids=None if self.ids is None else type(self.ids)(self.ids[i] for i in on_cpu),  # type: ignore[call-arg]
-            crowd=None if self.crowd is None else _restrict(self.crowd, keep, len(self)),
+            crowd=None if self.crowd is None else self._crowd_of(keep),
             extra={k: v[keep] for k, v in self.extra.items()},
         )
 
@@ -174,11 +179,11 @@ class LabelledData:
             seed: keys the permutation together with `purpose`.
             groups: a group number per example; no group is cut, so the sizes become approximate.
         """
-        counts = _counts(sizes, len(self), self.name)
+        counts = counts_of(sizes, len(self), self.name)
         if groups is None:
             order = permutation(len(self), seed, purpose=purpose, device=self.device)
         else:
-            order, counts = _grouped(groups.to(self.device), counts, seed, purpose)
+            order, counts = grouped(groups.to(self.device), counts, seed, purpose)
         ends = [0]
         for count in counts:
             ends.append(ends[-1] + count)
@@ -215,9 +220,22 @@ class LabelledData:
             duplicates="keep",
         )
 
+    def _crowd_of(self, keep: Tensor) -> Triplets | None:
+        """The labels of the kept examples, renumbered by position; of an example that is kept twice, twice."""
+        if self.crowd is None:
+            return None
+        order = torch.sort(keep, stable=True).indices
+        counts = torch.bincount(keep, minlength=len(self))
+        which, copy = spread(counts[self.crowd.item])
+        first = (counts.cumsum(0) - counts)[self.crowd.item[which]]
+        return Triplets(order[first + copy], self.crowd.annotator[which], self.crowd.label[which])
+
     def with_labels(self, labels: Tensor, clean: Tensor | None = None) -> LabelledData:
-        """The same examples under other observed labels; the clean ones stay unless given."""
-        return replace(self, labels=labels, clean=self.clean if clean is None else clean)
+        """The same examples under other observed labels, one each; the clean ones stay unless given.
+
+        The labels of several annotators are left behind: a fit would learn from them, not from these.
+        """
+        return replace(self, labels=labels, clean=self.clean if clean is None else clean, crowd=None)
 
     def with_statistics(self, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> LabelledData:
         """The same examples under another normalisation; None and None: pixels / 255, features as they are."""
@@ -234,48 +252,3 @@ def normalise(x: Tensor, mean: Tensor | None = None, std: Tensor | None = None) 
     shape = (-1,) + (1,) * (x.dim() - 2)
     check_broadcast(inputs=y, mean=mean.reshape(shape), std=std.reshape(shape))
     return (y - mean.view(shape)) / std.view(shape)
-
-
-def _counts(sizes: Sequence[int | float], n: int, name: str) -> list[int]:
-    if all(isinstance(s, int) for s in sizes):
-        counts = [int(s) for s in sizes]
-    elif all(isinstance(s, float) for s in sizes):
-        ends, total = [0], 0.0
-        for size in sizes:
-            total += size
-            ends.append(round(total * n))
-        counts = [b - a for a, b in pairwise(ends)]
-    else:
-        raise DubitoError("split sizes must be all counts or all fractions", where=name, got=tuple(sizes))
-    if not counts or min(counts) < 0 or sum(counts) > n:
-        raise DubitoError(
-            "these split sizes do not fit", where=name, expected=f"at most {n} examples", got=tuple(sizes)
-        )
-    return counts
-
-
-def _grouped(groups: Tensor, counts: list[int], seed: int, purpose: str) -> tuple[Tensor, list[int]]:
-    """Fill the parts with whole groups in random order; a group goes where its first member falls."""
-    names, member = torch.unique(groups, return_inverse=True)
-    rank = torch.empty_like(names)
-    rank[permutation(len(names), seed, purpose=purpose, device=names.device)] = torch.arange(
-        len(names), device=names.device
-    )
-    order = torch.sort(rank[member], stable=True).indices
-    ordered = rank[member][order]
-    starts = torch.searchsorted(ordered, torch.arange(len(names), device=names.device))
-    ends, total = [0], 0
-    for count in counts:
-        total += count
-        later = starts[starts >= total]
-        ends.append(int(later[0]) if len(later) else len(order))
-    return order, [b - a for a, b in pairwise(ends)]
-
-
-def _restrict(crowd: Triplets, keep: Tensor, n: int) -> Triplets:
-    """The triplets of the kept items, their items renumbered by position."""
-    place = torch.full((n,), -1, dtype=torch.int64, device=keep.device)
-    place[keep] = torch.arange(len(keep), device=keep.device)
-    item = place[crowd.item]
-    kept = item >= 0
-    return Triplets(item[kept], crowd.annotator[kept], crowd.label[kept])
