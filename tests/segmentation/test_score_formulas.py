@@ -153,6 +153,27 @@ def test_masks_of_several_annotators_pixel_by_pixel():
         vote(masks, 0)
 
 
+def test_a_pixel_without_a_label_is_void_after_the_vote():
+    """-1 is no label whatever `void` is, and a number that is no class is not taken for one."""
+    masks = torch.tensor([[[[255, 255], [1, -1]], [[255, 2], [1, -1]]]])
+    assert vote(masks, 4, void=255).tolist() == [[[-100, 2], [1, -100]]]
+    with pytest.raises(DubitoError, match=r"masks\[0, 0, 0, 0\]: expected 0 to 3, .* got 255; .*void="):
+        vote(masks, 4)
+    with pytest.raises(DubitoError, match="got -100"):
+        vote(torch.full((1, 1, 1, 1), -100), 4, void=255)
+    with pytest.raises(DubitoError, match=r"0 to 1, .* got 2"):
+        vote(masks, 2, void=255)
+
+
+def test_masks_in_bytes():
+    """-100 does not fit into a byte: it would be class 156."""
+    masks = torch.tensor([[[[255, 156]], [[1, 255]]]], dtype=torch.uint8)
+    assert vote(masks, 157, void=255).tolist() == [[[1, 156]]]
+    assert vote(masks[..., 1:], 157, void=255).tolist() == [[[156]]]
+    assert several_masks(masks, void=255).label.tolist() == [[[-100, 156]], [[1, -100]]]
+    assert vote(torch.tensor([[[[156]]]], dtype=torch.uint8), 157).tolist() == [[[156]]]
+
+
 @pytest.mark.parametrize("bins", [10, 15, 100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_confidences_on_edges_fall_as_in_the_metrics(bins, dtype):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..data import Triplets
+from ..data import IGNORED, NONE_GIVEN, Triplets
 from ..errors import DubitoError
 
 
@@ -30,15 +30,19 @@ def several_masks(masks: Tensor, *, void: int = -100) -> Triplets:
             "masks of several annotators are whole numbers", expected="(N, annotators, height, width)",
             got=f"{masks.dtype} of shape {tuple(masks.shape)}",
         )  # fmt: skip
+    masks = masks.long()  # bytes hold no -100
     drawn = (masks != void).flatten(2).any(-1)
     item, annotator = drawn.nonzero(as_tuple=True)
-    return Triplets(item, annotator, torch.where(masks == void, -100, masks)[item, annotator].long())
+    return Triplets(item, annotator, torch.where(masks == void, IGNORED, masks)[item, annotator])
 
 
 def vote(masks: Tensor, num_classes: int, *, void: int = -100) -> Tensor:
     """The class that most annotators gave each pixel, the lowest of those that tie; void where nobody gave one.
 
     Shapes: masks ``(N, R, H, W)`` -> ``(N, H, W)``.
+
+    Arguments:
+        masks: class of every pixel for every image and annotator, 0 to num_classes - 1; `void` and -1 are no label.
 
     Example:
         >>> vote(torch.tensor([[[[0, 1]], [[0, -100]], [[2, -100]]]]), 3)
@@ -49,5 +53,15 @@ def vote(masks: Tensor, num_classes: int, *, void: int = -100) -> Tensor:
             "masks of several annotators are whole numbers", expected="(N, annotators, height, width), classes",
             got=f"{masks.dtype} of shape {tuple(masks.shape)}, {num_classes} classes",
         )  # fmt: skip
-    counts = torch.stack([(masks == k).sum(1) for k in range(num_classes)], -1)
-    return torch.where((masks != void).any(1), counts.argmax(-1), -100)
+    masks = masks.long()  # bytes hold no -100
+    given = (masks != void) & (masks != NONE_GIVEN)
+    bad = given & ((masks < 0) | (masks >= num_classes))
+    if bad.any():
+        place = tuple(bad.nonzero()[0].tolist())
+        raise DubitoError(
+            "label out of range", where=f"masks[{', '.join(map(str, place))}]",
+            expected=f"0 to {num_classes - 1}, -1 for none or void={void}", got=int(masks[place]),
+            remedy="say with void= which number means void",
+        )  # fmt: skip
+    counts = torch.stack([(given & (masks == k)).sum(1) for k in range(num_classes)], -1)
+    return torch.where(given.any(1), counts.argmax(-1), IGNORED)
