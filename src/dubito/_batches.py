@@ -57,13 +57,18 @@ class Batch(NamedTuple):
         return self.size if self.row is not None else (self.y >= 0).sum().clamp(min=1)
 
 
+def takes_masks(augment: Callable[..., Any]) -> bool:
+    """Whether an augmentation is given masks beside its images, and returns both."""
+    return "masks" in signature(augment).parameters
+
+
 def augmented(batch: Batch, augment: Callable[..., Any], *, seed: int, epoch: int) -> Batch:
     """The batch with its inputs augmented, and its masks along with them where `augment` takes ``masks``.
 
     With several masks per image each is moved as its image is: what happens is keyed by the example.
     """
     keys: dict[str, Any] = {"seed": seed, "epoch": epoch}
-    if "masks" not in signature(augment).parameters:
+    if not takes_masks(augment):
         return batch._replace(x=augment(batch.x, **keys, index=batch.positions))
     if batch.row is None:
         x, y = augment(batch.x, masks=batch.y, **keys, index=batch.positions)

@@ -20,12 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from . import _distributed, optim
-from ._admission import check_data, check_options
+from ._admission import check_data
 from ._batches import Batches, Order, augmented
 from ._context import autocast, compiled, device_of, forked, update_average, without_denormals
 from ._context import deterministic as deterministically
 from ._identity import describe, settings
 from ._nonfinite import Watch, check_weights, rate_factor
+from ._options import check_augment, check_options
 from ._quick import backward
 from ._random import generator
 from ._session import Session
@@ -107,6 +108,7 @@ def fit(
         batching: how epochs are cut into batches, see `_batches.Order`; batch_size=None takes all at once.
         balanced: an epoch shows so many examples of each class, drawn anew every time, in place of all examples.
         augment: called as ``augment(x, seed=, epoch=, index=)``; one that names ``masks`` gets and returns both.
+            Where labels belong to pixels it must, see `segmentation.augment`.
         select: ``"last"`` keeps the final weights, ``"best"`` those with the best accuracy on `valid`.
         patience: stop after so many evaluations without a better accuracy on `valid`, or go on to the next stage
             of a procedure that has one (`DoctorNet`).
@@ -130,6 +132,7 @@ def fit(
     options = {k: v for k, v in locals().items() if k not in ("model", "data", "valid")}
     check_options(options, valid is not None)
     check_data(model, data, "data", training=True)
+    check_augment(augment, data, "data")
     if valid is not None:
         check_data(model, valid, "valid", training=False)
     where = device_of(device)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
-from dubito import DubitoError
-from dubito.segmentation.augment import scale_crop_flip
+from dubito import DubitoError, heads
+from dubito._batches import Batches, augmented
+from dubito.data import LabelledData, augment
+from dubito.segmentation import Pixels, SegmentationModel, several_masks
+from dubito.segmentation.augment import recolour, scale_crop_flip
+from dubito.train import fit
 
 H, W = 17, 23
 
@@ -132,3 +139,59 @@ def test_refusals():
         scale_crop_flip(image, masks=mask, index=index[:1], seed=0, epoch=0)
     with pytest.raises(DubitoError, match="no such scales"):
         scale_crop_flip(image, masks=mask, index=index, seed=0, epoch=0, scales=(2.0, 1.0))
+
+
+def threshold_masks(n=16):
+    """Images of features that lie across the image, and masks that are a threshold of them: no pixel may move."""
+    source = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 2, 6, 8, generator=source)
+    return LabelledData(x, (x[:, 0] > 0).long())
+
+
+def noticed(seen):
+    """The library's augmentation of whole images, which knows no masks; it notes whether it was called."""
+
+    def move(images, seed, epoch, index):
+        seen.append(len(images))
+        return augment(images, index, seed=seed, epoch=epoch)
+
+    return move
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_augmentation_that_leaves_the_masks_is_refused(several):
+    """Before anything is called: also with masks of several annotators, whose own labels are in the crowd."""
+    data, seen = threshold_masks(), []
+    if several:
+        data = replace(data, crowd=several_masks(data.labels.unsqueeze(1)))
+    model = SegmentationModel(nn.Conv2d(2, 4, 1), heads.Point(4, 2))
+    for move in (augment, noticed(seen), partial(noticed(seen))):
+        with pytest.raises(
+            DubitoError, match=r"would stay where it is .* at data.labels of shape \(16, .*recolour"
+        ):
+            fit(model, data, procedure=Pixels, augment=move, progress=False)
+    assert seen == []
+    fit(model, data, procedure=Pixels, epochs=1, augment=scale_crop_flip, progress=False)
+
+
+def darker(images, seed, epoch, index, by=0.5):
+    return images - by
+
+
+def test_colours_may_change_under_the_masks(tmp_path):
+    """The masks stay those of their images, and the run can be stored."""
+    data = threshold_masks()
+    batch = Batches(data)(torch.arange(16))
+    moved = augmented(batch, partial(recolour, by=darker), seed=0, epoch=0)
+    assert torch.equal(moved.x, batch.x - 0.5)
+    assert torch.equal(moved.y, (moved.x[:, 0] > -0.5).long())
+    model = SegmentationModel(nn.Conv2d(2, 4, 1), heads.Point(4, 2))
+    change = partial(recolour, by=partial(darker, by=0.1))
+    run = fit(model, data, procedure=Pixels, augment=change, epochs=1, out=tmp_path / "run", progress=False)
+    assert run.steps == 1
+    with pytest.raises(DubitoError, match=r"moves pixels.*expected images of \(6, 8\), got \(8, 6\)"):
+        augmented(batch, partial(recolour, by=turned), seed=0, epoch=0)
+
+
+def turned(images, seed, epoch, index):
+    return images.mT

@@ -1,10 +1,12 @@
-"""Augmentation of images and masks together, on the device: scale, crop, flip, and void where the image ends.
+"""Augmentation of images and masks together, on the device: scale, crop, flip, void where the image ends; colours.
 
 What happens to an image is a function of (seed, epoch, index) alone, and its mask moves exactly with it: one set of
 coordinates serves both, read bilinearly for the image and at the nearest pixel for the mask.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -67,6 +69,43 @@ def scale_crop_flip(
     return bilinear_at(images, rows, columns, fill), None if masks is None else nearest_at(
         masks, rows, columns
     )
+
+
+def recolour(
+    images: Tensor,
+    *,
+    masks: Tensor | None = None,
+    index: Tensor,
+    seed: Counter,
+    epoch: Counter,
+    by: Callable[..., Tensor],
+) -> tuple[Tensor, Tensor | None]:
+    """Images changed by a function that moves nothing in them, and their masks as they are.
+
+    ``augment=partial(recolour, by=function)`` says to `fit` that every pixel stays where it is, as under changes of
+    colour, brightness or sharpness.
+
+    Shapes: images (B, C, H, W), masks (B, ...) -> images of any channels and the same (H, W), the same masks.
+
+    Arguments:
+        by: called as ``by(images, seed=, epoch=, index=)``, returns the images.
+
+    Example:
+        >>> def darker(images, seed, epoch, index):
+        ...     return images - 0.1
+        >>> x, y = torch.ones(1, 3, 4, 4), torch.zeros(1, 4, 4, dtype=torch.int64)
+        >>> x, same = recolour(x, masks=y, index=torch.arange(1), seed=0, epoch=0, by=darker)
+        >>> float(x.mean()), same is y
+        (0.9..., True)
+    """
+    found = by(images, seed=seed, epoch=epoch, index=index)
+    if found.shape[2:] != images.shape[2:]:
+        raise DubitoError(
+            "this augmentation moves pixels, and the masks would stay where they are", where="by",
+            expected=f"images of {tuple(images.shape[2:])}", got=tuple(found.shape[2:]),
+            remedy="give it a parameter masks, and return both",
+        )  # fmt: skip
+    return found, masks
 
 
 def _check(
