@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from dubito import heads, uncertainty
+from dubito._context import forked
 from dubito.data import LabelledData
 from dubito.errors import DubitoError
 from dubito.model import Model
@@ -87,6 +88,67 @@ def test_dropout_alone_is_on_and_modes_are_put_back(head: type[heads.Head]) -> N
     other = uncertainty.mc_dropout(model, examples(), passes=5, seed=4)
     assert torch.equal(found.epistemic, again.epistemic)
     assert not torch.equal(found.epistemic, other.epistemic)
+
+
+class Sequence(nn.Module):
+    """Layers of torch that read features as a sequence (N, 4, 8), with a batch norm beside them."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.norm = layer, nn.BatchNorm1d(32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.view(-1, 4, 8)
+        found = self.layer(x, x, x) if isinstance(self.layer, nn.MultiheadAttention) else self.layer(x)
+        return self.norm((found[0] if isinstance(found, tuple) else found).flatten(1))
+
+
+def encoder(p: float, layers: int) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=p, batch_first=True)
+    return nn.TransformerEncoder(layer, layers) if layers > 1 else layer
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: encoder(p, 1),
+        lambda p: encoder(p, 2),
+        lambda p: nn.MultiheadAttention(8, 2, dropout=p, batch_first=True),
+        lambda p: nn.LSTM(8, 8, num_layers=2, dropout=p, batch_first=True),
+    ],
+    ids=["encoder layer", "encoder", "attention", "lstm"],
+)
+def test_layers_that_hold_their_dropout_as_a_number(make) -> None:
+    """The same predictions as in training mode by hand, where only the batch norm is kept from it."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, quiet = (Model(Sequence(make(p)), heads.Point(32, 3)) for p in (0.5, 0.0))
+    x = torch.randn(6, 32, generator=torch.Generator().manual_seed(2))
+    data = LabelledData(x, torch.zeros(6, dtype=torch.int64))
+    model.eval()
+    model.backbone.norm.train()
+    modes = [module.training for module in model.modules()]
+    found = uncertainty.mc_dropout(model, data, passes=4, seed=1)
+    assert [module.training for module in model.modules()] == modes
+    model.train()
+    model.backbone.norm.eval()
+    members = []
+    for i in range(4):
+        with torch.no_grad(), forked(1, i + 1, 0, x.device):
+            members.append(model(x))
+    total, _, epistemic = naive(torch.stack(members).exp().double().numpy())
+    np.testing.assert_allclose(found.epistemic.numpy(), epistemic, atol=1e-5)
+    np.testing.assert_allclose(found.total.numpy(), total, atol=1e-5)
+    assert float(found.epistemic.mean()) > 1e-4
+    with pytest.raises(DubitoError, match="no dropout layer"):
+        uncertainty.mc_dropout(quiet, data)
+
+
+def test_one_recurrent_layer_has_nothing_to_drop() -> None:
+    with pytest.warns(UserWarning, match="num_layers"):
+        layer = nn.LSTM(8, 8, dropout=0.5, batch_first=True)
+    with pytest.raises(DubitoError, match="no dropout layer"):
+        uncertainty.mc_dropout(Model(Sequence(layer), heads.Point(32, 3)), examples())
 
 
 def test_sampled_noise_is_shared_by_the_members() -> None:

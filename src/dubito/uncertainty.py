@@ -93,8 +93,10 @@ def mc_dropout(
 ) -> Uncertainty:
     """The prediction and uncertainty of one network under `passes` dropout masks.
 
-    Dropout layers, and they alone, behave as in training; batch norm and the rest stay in evaluation mode. Masks
-    are drawn from (seed, pass, batch), in a fork of torch's generators that leaves these untouched.
+    What drops, and that alone, behaves as in training: dropout layers, modules that hold a rate as a number named
+    ``dropout`` (attention and recurrent layers of torch), and torch's transformer layers. Batch norm and the rest
+    stay in evaluation mode. Masks are drawn from (seed, pass, batch), in a fork of torch's generators that leaves
+    these untouched.
 
     Arguments:
         passes: number of masks, at least 2.
@@ -105,11 +107,19 @@ def mc_dropout(
     """
     if passes < 2:
         raise DubitoError("disagreement needs several passes", expected="at least 2", got=passes)
-    if not any(isinstance(module, DROPOUT) and module.p > 0 for module in model.modules()):
+    if not any(_drops(module) for module in model.modules()):
         raise DubitoError(
             "this model has no dropout layer", remedy="add nn.Dropout to it, or use an ensemble"
         )
     return decompose(torch.stack([_log_probs(model, data, seed, i + 1, batch_size) for i in range(passes)]))
+
+
+def _drops(module: nn.Module) -> bool:
+    """Whether a module drops by itself in training, as a layer of dropout or by a rate that it holds."""
+    if isinstance(module, nn.RNNBase) and module.num_layers == 1:
+        return False  # it drops between layers
+    rate = module.p if isinstance(module, DROPOUT) else getattr(module, "dropout", None)
+    return isinstance(rate, float | int) and not isinstance(rate, bool) and rate > 0
 
 
 @torch.no_grad()
@@ -119,8 +129,9 @@ def _log_probs(model: Model, data: LabelledData, seed: int, mask: int, batch_siz
     modes = {module: module.training for module in model.modules()}
     model.eval()
     for module in modes:
-        if mask and isinstance(module, DROPOUT):
-            module.train()
+        # Of a whole layer in evaluation torch takes a fused path, which drops nothing. Its parts keep their modes.
+        if mask and (_drops(module) or isinstance(module, nn.TransformerEncoderLayer)):
+            module.training = True
     parts = []
     try:
         for i, batch in enumerate(Batches(data.to(device)).all(batch_size)):
