@@ -2,13 +2,13 @@
 
     x -> backbone -> h -> head -> latent -> link -> log p(y | x) -> channel -> log p(y~ | x) -> loss(., target)
 
-Stages compose freely where that has a meaning. `check_stages` is the small table of what does not, and says so
-in a sentence before anything is trained.
+Stages compose freely where that has a meaning. `_stages.check_stages` is the small table of what does not, and says
+so in a sentence before anything is trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from . import heads, links
 from ._own_loss import Loss as Loss
-from ._own_loss import check_call, own_loss
+from ._own_loss import own_loss
 from ._tensors import at_least_float32
 from .errors import DubitoError
-from .losses import BODIES, LATENT_BODIES, bi_tempered, logistic_normal_nll, nll
+from .losses import BODIES, bi_tempered, logistic_normal_nll, nll
 from .losses.bi_tempered import _bi_tempered
 from .losses.logistic_normal import _logistic_normal
 
@@ -95,6 +95,10 @@ class Model(nn.Module):
         with torch.autocast(kind, enabled=False):
             return self.head(at_least_float32(features))  # type: ignore[no-any-return]
 
+    def at_full_size(self, latent: heads.Latent) -> heads.Latent:
+        """The latent as losses want it that read no log-probabilities; that of pixels may have to be enlarged."""
+        return latent
+
     def log_probs(
         self,
         latent: heads.Latent,
@@ -168,13 +172,15 @@ def example_losses(
         row: the example that each label belongs to, where examples have several labels or none.
         annotators: who gave each label.
     """
-    function, options = _unwrap(loss)
+    function, options = unwrap(loss)
     if target.is_floating_point():
         target = target.to(latent.mean.dtype)
-    if row is not None and function in (logistic_normal_nll, bi_tempered):
-        latent = heads.Latent(*(None if part is None else part[row] for part in latent))  # type: ignore[arg-type]
+    if function in (logistic_normal_nll, bi_tempered):
+        latent = model.at_full_size(latent)
+        if row is not None:
+            latent = heads.Latent(*(None if part is None else part[row] for part in latent))  # type: ignore[arg-type]
     if function is logistic_normal_nll:
-        options = {**_like_head(model), **options}
+        options = {**like_head(model), **options}
         return _logistic_normal(latent.mean, latent.root, target, **options)
     if function is bi_tempered:
         return _bi_tempered(latent.mean, target, **options)
@@ -206,66 +212,14 @@ def _is_integral(model: Model, latent: heads.Latent, target: Tensor) -> bool:
     return plain and gaussian and model.integration in ("auto", "quadrature", "fixed")
 
 
-def check_stages(model: Model, loss: Loss) -> None:
-    """Refuse compositions that mean nothing, before the first step."""
-    function, options = _unwrap(loss)
-    check_call(function, options, arguments=3 if function is logistic_normal_nll else 2)
-    is_ln_head, is_ln_loss = isinstance(model.head, heads.LogisticNormal), function is logistic_normal_nll
-    if is_ln_head != is_ln_loss:
-        raise DubitoError(
-            "the logistic-normal head and likelihood belong together",
-            got=f"{type(model.head).__name__} with {getattr(function, '__name__', function)}",
-            remedy="use LogisticNormal with logistic_normal_nll",
-        )
-    if is_ln_loss and model.channel is not None:
-        raise DubitoError(
-            "the logistic-normal likelihood reads the latent, so no channel can stand before it"
-        )
-    if function is bi_tempered and (model.channel is not None or not isinstance(model.head, heads.Point)):
-        raise DubitoError(
-            "bi_tempered brings its own link, so it takes a Point head and no channel",
-            remedy="use gce with this head or channel",
-        )
-    _check_values(model, function, options)
-
-
-def _like_head(model: Model) -> dict[str, Any]:
+def like_head(model: Model) -> dict[str, Any]:
     """What the logistic-normal likelihood takes over from the model."""
     head: Any = model.head
     return {"temperature": model.tau, "dummy": head.dummy, "covariance": head.covariance}
 
 
-def _check_values(model: Model, function: Loss, options: Mapping[str, Any]) -> None:
-    """Call a loss of this library once on zeros: its border checks the options, which its body takes on trust."""
-    if function not in BODIES and function not in LATENT_BODIES:
-        return
-    K, device = model.num_classes, next((p.device for p in model.parameters()), None)
-    latent = [torch.zeros(1, K, device=device)]
-    if function is logistic_normal_nll:
-        head = _like_head(model)
-        if differing := [
-            name for name in ("dummy", "covariance") if options.get(name, head[name]) != head[name]
-        ]:
-            name = differing[0]
-            raise DubitoError(f"head and likelihood differ in {name}", expected=head[name], got=options[name])
-        options = {**head, **options}
-        mean = latent[0] if head["dummy"] else latent[0][:, 1:]
-        latent = [mean, mean[:, :1] if head["covariance"] == "isotropic" else mean]
-    try:
-        function(
-            *latent, torch.zeros(1, dtype=torch.int64, device=device), **{**options, "reduction": "none"}
-        )
-    except DubitoError:
-        raise
-    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise DubitoError(
-            "the loss cannot be called with these options",
-            where=getattr(function, "__name__", str(function)),
-            got=str(error).splitlines()[0][:200],
-        ) from None
-
-
-def _unwrap(loss: Loss) -> tuple[Loss, dict[str, Any]]:
+def unwrap(loss: Loss) -> tuple[Loss, dict[str, Any]]:
+    """A loss and the options that a `functools.partial` gave it."""
     if isinstance(loss, partial):
         return loss.func, dict(loss.keywords)
     return loss, {}

@@ -77,6 +77,12 @@ def test_fit_leaves_masks_maps_scores_and_a_report(run):
     )
 
 
+@pytest.mark.parametrize(("method", "order"), [("ce", "log_probs"), ("bi-tempered", "latent")])
+def test_predictions_are_of_the_order_that_the_loss_trains(method, order):
+    setting = command.Setting("encoder-decoder-small", (3, 16, 20), CLASSES, None, 1)
+    assert command.make(setting, method)[0].upsample == order
+
+
 def test_the_maps_of_each_class_at_every_temperature_that_was_tried(folders, tmp_path):
     """Race of three models: two have a variance, so each image that is shown has two rows of maps."""
     job = FitJob(folders / "photos", tmp_path / "run", masks=folders / "masks", epochs=2, device="cpu")

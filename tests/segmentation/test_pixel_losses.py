@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from dubito import channels, heads, losses, penalties
+from dubito import channels, heads, links, losses, penalties
 from dubito._batches import Batches, augmented
 from dubito.data import LabelledData
 from dubito.procedures import Plain
-from dubito.segmentation import Pixels, SegmentationModel, several_masks, vote
+from dubito.segmentation import Pixels, SegmentationModel, resize, several_masks, vote
 from dubito.segmentation import losses as pixel_losses
 from dubito.segmentation.augment import scale_crop_flip
 from dubito.train import fit
@@ -121,6 +121,20 @@ def test_stages_are_those_of_examples(loss, head, channel):
     from dubito.model import example_losses
 
     assert got == pytest.approx(float(example_losses(made, flat, y[kept], loss).mean().detach()), rel=1e-5)
+
+
+@pytest.mark.parametrize("procedure", [Plain, Pixels])
+@pytest.mark.parametrize("upsample", ["log_probs", "latent", "features"])
+def test_a_bi_tempered_loss_reads_the_logits_of_every_pixel(procedure, upsample):
+    """Also where its predictions have a link, whose log-probabilities are what is enlarged."""
+    x, y = images()
+    link = partial(links.tempered_log_softmax, t=1.2)
+    made = model(heads.Point, upsample=upsample, link=link)
+    loss = partial(losses.bi_tempered, t1=0.8, t2=1.2)
+    logits = resize(made.head(made.backbone(x).movedim(1, -1)).mean, (8, 10)).detach()
+    wanted = loss(logits[y >= 0], y[y >= 0])
+    got = step(procedure(made, loss=loss), LabelledData(x, y))[0]
+    assert float(got) == pytest.approx(float(wanted), rel=1e-6)
 
 
 @pytest.mark.paper("tanno2019 eq. 4")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from dubito import DubitoError, heads
+from dubito import DubitoError, heads, links
 from dubito.backbones import EncoderDecoder
 from dubito.integrals import expected_log_softmax
 from dubito.segmentation import SegmentationModel, resize
@@ -88,6 +88,21 @@ def test_without_noise_the_order_does_not_matter():
     enlarged = resize(logits.log_softmax(-1), (5, 7)).log_softmax(-1)
     torch.testing.assert_close(first(x), second(x))
     torch.testing.assert_close(first(x), enlarged)
+
+
+def test_a_link_of_ones_own_is_enlarged_in_the_order_that_was_asked_for():
+    """Log-probabilities of a tempered softmax, enlarged, are not those of enlarged logits."""
+    link = partial(links.tempered_log_softmax, t=1.6)
+    found = {}
+    for upsample in ("log_probs", "latent"):
+        model, x = maps(head="point", link=link, upsample=upsample)
+        low = model.head(model.backbone(16 * x).movedim(1, -1)).mean.detach()
+        found[upsample] = model(16 * x).detach()
+    wanted = torch.stack([bilinear(link(image), (5, 7), False) for image in low])
+    wanted = wanted - wanted.exp().sum(-1, keepdim=True).log()
+    torch.testing.assert_close(found["log_probs"], wanted)
+    torch.testing.assert_close(found["latent"], link(torch.stack([bilinear(u, (5, 7), False) for u in low])))
+    assert float((found["log_probs"].exp() - found["latent"].exp()).abs().max()) > 0.01
 
 
 @pytest.mark.parametrize("tau", [0.01, 0.1, 1.0, 10.0])

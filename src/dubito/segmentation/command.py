@@ -24,7 +24,9 @@ from .._random import generator
 from ..backbones import build
 from ..data import LabelledData, mask_folders, pixel_images
 from ..errors import DubitoError
+from ..losses import bi_tempered
 from ..methods import parse
+from ..model import unwrap
 from ..procedures import Plain
 from ..runs import RunFolder
 from ..train import Run
@@ -132,7 +134,9 @@ def make(setting: Setting, method: str) -> tuple[SegmentationModel, Any]:
     count = len(setting.classes)
     head = stages.make_head(network.out_features, count, setting.annotators, generator=source)  # type: ignore[arg-type]
     channel = stages.make_channel(count, setting.annotators)
-    return SegmentationModel(network, head, channel=channel, **stages.model), stages
+    # This loss reads enlarged logits: predictions in the same order are those that it trains.
+    order = "latent" if unwrap(stages.loss)[0] is bi_tempered else "log_probs"
+    return SegmentationModel(network, head, channel=channel, upsample=order, **stages.model), stages
 
 
 def learn(

@@ -40,8 +40,9 @@ class SegmentationModel(Model):
 
     The first is what the paper does: the integral at decoder resolution, log-probabilities enlarged, and normalised
     again, as softmax cross-entropy on enlarged logits does. The paper calls the other two right but unaffordable.
-    Without noise (a Point head) the first and the second are the same function. A logistic-normal likelihood reads
-    its latent, so its latent is enlarged in any case.
+    Without noise (a Point head) and with the softmax as link the first and the second are the same function. A
+    logistic-normal likelihood reads its latent, so its latent is enlarged in any case. A bi-tempered loss reads
+    enlarged logits in any case; with ``"latent"`` its predictions are of the same order.
 
     Shapes: images ``(N, C, H, W)`` -> log-probabilities ``(N, H, W, K)``.
 
@@ -104,10 +105,19 @@ class SegmentationModel(Model):
         # A head costs little and its logits are divided by small temperatures: full precision under autocast.
         with torch.autocast(features.device.type, enabled=False):
             latent: heads.Latent = self.head(at_least_float32(features))
-        if self.upsample == "log_probs" and getattr(self.head, "noisy", False):
-            low = PixelLatent(*latent)
-            low.size = size
+        low = PixelLatent(*latent)
+        low.size = size
+        # Of the softmax of logits without noise both orders are the same function.
+        alike = latent.scale is None and self.link is None
+        if self.upsample == "log_probs" and latent.root is None and not alike:
             return low
+        return self.at_full_size(low)
+
+    def at_full_size(self, latent: heads.Latent) -> heads.Latent:
+        """The latent of every pixel, for losses that read it."""
+        size = getattr(latent, "size", None)
+        if size is None:
+            return latent
         return heads.Latent(*(None if part is None else self._resize(part, size) for part in latent))  # type: ignore[arg-type]
 
     def latent(self, x: Tensor) -> heads.Latent:
