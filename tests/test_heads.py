@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 import torch
 
-from dubito import DubitoError
+from dubito import DubitoError, Model, fit
+from dubito.data import LabelledData
 from dubito.heads import Diagonal, Latent, LogisticNormal, LowRank, Point, PreLogit
 from dubito.testing import check_head
 
@@ -53,6 +54,29 @@ def test_contract(name):
     counts = check_head(HEADS[name])
     assert counts["finite"] >= 100
     assert counts["gradcheck"] >= 3
+
+
+class Silent(Point):
+    """A Gaussian head that says nothing of its noise."""
+
+    def forward(self, features):
+        mean = super().forward(features).mean
+        return Latent(mean, torch.full_like(mean, 0.3))
+
+
+class Told(Silent):
+    noisy = True
+
+
+def test_a_head_with_a_scale_has_to_say_that_it_is_noisy():
+    """Training draws anew for heads that say so; the others would meet the same noise at every step."""
+    with pytest.raises(AssertionError, match="noisy = True"):
+        check_head(Silent)
+    assert check_head(Told)["shapes"] > 0
+    data = LabelledData(features(6, 4).float(), torch.arange(6) % 3)
+    with pytest.raises(DubitoError, match="at Silent; set noisy = True"):
+        fit(Model(torch.nn.Identity(), Silent(4, 3)), data, epochs=1, progress=False)
+    assert fit(Model(torch.nn.Identity(), Told(4, 3)), data, epochs=1, progress=False).steps == 1
 
 
 @pytest.mark.rel

@@ -21,7 +21,8 @@ def try_model(model: Model, data: LabelledData, name: str) -> None:
     try:
         batch = Batches(data)(torch.arange(min(2, len(data))))
         with _judging(model):
-            shape = tuple(model(batch.x).shape)
+            latent = model.latent(batch.x)
+        shape = tuple(model.log_probs(latent).shape)
     except DubitoError:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:

@@ -40,7 +40,7 @@ class Latent(NamedTuple):
 
 
 class Head(nn.Module):
-    """What the heads share: their sizes and the check of their input. `noisy` heads need an integral."""
+    """What heads share: sizes, the check of their input, and whether they are `noisy`: their latent has a scale."""
 
     noisy = False
 

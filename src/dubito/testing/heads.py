@@ -20,9 +20,9 @@ def check_head(
 ) -> dict[str, int]:
     """Try every promise that the heads of this library make; AssertionError names the first broken one.
 
-    Shapes for any leading axes, rows independent of each other, non-negative scales, finite values and
-    gradients for large features in four precisions, gradcheck, one compiled graph with the same numbers, a
-    start that depends on its generator alone, no global generator moved, no input changed.
+    Shapes for any leading axes, rows independent of each other, non-negative scales on heads that say they are
+    `noisy`, finite values and gradients for large features in four precisions, gradcheck, one compiled graph with
+    the same numbers, a start that depends on its generator alone, no global generator moved, no input changed.
 
     Arguments:
         make: called as ``make(in_features, num_classes, generator=generator)``, returns the head; a class
@@ -44,6 +44,10 @@ def check_head(
     x = random_scores(6, in_features, dtype=torch.float32)
     counts = {"start": _check_start(build)}
     head = build(0)
+    if head(x).scale is not None:
+        promise(
+            getattr(head, "noisy", False), "a head whose latent has a scale has the attribute noisy = True"
+        )
     with during("shapes"):
         counts["shapes"] = _check_shapes(head, x)
     with during("extreme features"):
