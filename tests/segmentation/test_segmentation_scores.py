@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,30 @@ def test_mean_iou_by_hand():
     assert values[:2].tolist() == pytest.approx([2 / 5, 2 / 5])
     assert present.tolist() == [True, True, False, False]
     assert scores.results()["mean_iou"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("ignored", [-100, 255, -1])
+def test_pixels_without_a_label_count_nowhere(ignored):
+    """-1 (none given) and -100 are no labels whatever `ignore_index` is: the scores are those of all void."""
+    log_p, y = predicted()
+    assert int((y == -100).sum()) > 3
+    mixed = y.clone()
+    places = (y == -100).nonzero()
+    mixed[tuple(places[::3].T)] = -1
+    mixed[tuple(places[1::3].T)] = ignored
+    wanted, found = SegmentationScores(K), SegmentationScores(K, ignore_index=ignored)
+    wanted.add(log_p, y)
+    found.add(log_p, mixed)
+    assert found.results() == wanted.results()
+    rest = replace(data(), labels=mixed)
+    assert (
+        score_masks(model(), rest, ignore_index=ignored).results() == score_masks(model(), data()).results()
+    )
+    with pytest.raises(DubitoError, match="label out of range"):
+        found.add(log_p, torch.where(mixed < 0, -2, mixed))
+    for wrong in (mixed.double(), mixed > 0):
+        with pytest.raises(DubitoError, match="integer class indices"):
+            found.add(log_p, wrong)
 
 
 @pytest.mark.parametrize("d", [1, 2])

@@ -16,10 +16,11 @@ from torch.nn import functional as F
 
 from .._batches import Batches
 from .._distributed import Ranks
-from ..data import LabelledData
+from ..data import IGNORED, NONE_GIVEN, LabelledData
 from ..errors import DubitoError
 from ..evaluate import ALONE, _judging
 from ..metrics import confusion_counts, iou, mean_iou
+from ..metrics._inputs import indices
 from .model import SegmentationModel
 
 _UNIT = 1 << 20
@@ -40,7 +41,7 @@ class SegmentationScores:
         num_classes: K.
         bins: of confidence, for the calibration error.
         boundary: d as a share of the diagonal; 0 leaves boundary IoU out.
-        ignore_index: the void label.
+        ignore_index: the void label, besides -1 (none given) and -100.
 
     Reference:
         collier2020 table 2
@@ -105,7 +106,9 @@ class SegmentationScores:
                 "predictions do not fit the masks", expected=(*labels.shape, self.num_classes),
                 got=tuple(log_p.shape),
             )  # fmt: skip
-        labels, log_p = labels.to(self._sums.device), log_p.detach().to(self._sums.device)
+        log_p = log_p.detach().to(self._sums.device)
+        labels = indices(labels, tuple(labels.shape), self._sums.device)
+        labels = torch.where((labels == NONE_GIVEN) | (labels == IGNORED), self.ignore_index, labels)
         kept, guess = labels != self.ignore_index, log_p.argmax(-1)
         counts = confusion_counts(guess, labels, self.num_classes, ignore_index=self.ignore_index)
         self.sums("counts").add_(counts.to(self._sums.device))
