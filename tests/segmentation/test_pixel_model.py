@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import pytest
@@ -138,6 +139,19 @@ def test_any_network_takes_a_head():
     assert model(torch.randn(1, 3, 6, 9)).shape == (1, 6, 9, 5)
     with torch.autocast("cpu", torch.bfloat16):
         assert model(torch.randn(1, 3, 6, 9)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("upsample", ["log_probs", "latent", "features"])
+def test_a_model_that_is_half_precision_throughout(head, upsample):
+    """Its numbers are those of the same weights in full precision, to the digits of a bfloat16 network."""
+    model, x = maps(head=head, upsample=upsample, samples=64)
+    x = x.bfloat16()
+    half = copy.deepcopy(model).bfloat16()
+    log_p = half(x)
+    assert log_p.dtype == torch.float32
+    wanted = half.double()(x.double())
+    assert float((log_p.exp() - wanted.exp()).detach().abs().max()) < 0.03
 
 
 def test_refusals():

@@ -100,11 +100,14 @@ class SegmentationModel(Model):
 
     def latent_of(self, features: Tensor, size: tuple[int, int]) -> heads.Latent:
         """The head's distribution over the logits of every pixel, at full size unless log p is what is enlarged."""
-        if self.upsample == "features":
-            features = self._resize(at_least_float32(features), size)
+        kind = features.device.type
         # A head costs little and its logits are divided by small temperatures: full precision under autocast.
-        with torch.autocast(features.device.type, enabled=False):
-            latent: heads.Latent = self.head(at_least_float32(features))
+        if torch.is_autocast_enabled(kind):
+            features = at_least_float32(features)
+        if self.upsample == "features":
+            features = self._resize(features, size)
+        with torch.autocast(kind, enabled=False):
+            latent: heads.Latent = self.head(features)
         low = PixelLatent(*latent)
         low.size = size
         # Of the softmax of logits without noise both orders are the same function.
