@@ -121,19 +121,19 @@ def compiled(module: nn.Module, backend: bool | str) -> Iterator[None]:
         yield
         return
     models = [part for part in module.modules() if isinstance(part, Model)]
+    named = [(model, name) for model in models for name in model.compiled_methods]
+    by = "inductor" if backend is True else backend
     try:
-        through = [
-            torch.compile(m.latent, backend="inductor" if backend is True else backend) for m in models
-        ]
+        through = [torch.compile(getattr(model, name), backend=by) for model, name in named]
     except RuntimeError as error:
         raise DubitoError("torch.compile has no such backend", got=repr(backend)) from error
-    for model, latent in zip(models, through):
-        model.__dict__["latent"] = latent  # in front of the method, for this instance alone
+    for (model, name), method in zip(named, through):
+        model.__dict__[name] = method  # in front of the method, for this instance alone
     try:
         yield
     finally:
-        for model in models:
-            del model.__dict__["latent"]
+        for model, name in named:
+            del model.__dict__[name]
 
 
 @torch.no_grad()

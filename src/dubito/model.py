@@ -45,6 +45,7 @@ class Model(nn.Module):
     """
 
     evaluation_batch = 1024  # examples that are scored at a time unless the caller says otherwise
+    compiled_methods: tuple[str, ...] = ("latent",)  # what runs backbone and head, for `fit(compile=True)`
 
     def __init__(
         self,
@@ -69,8 +70,8 @@ class Model(nn.Module):
         self.temperature, self.integration, self.samples, self.link = temperature, integration, samples, link
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without a compiled `latent` (`fit(compile=True)`), which in a copy would read the weights of this one."""
-        return {name: value for name, value in vars(self).items() if name != "latent"}
+        """Without compiled methods (`fit(compile=True)`), which in a copy would read the weights of this one."""
+        return {name: value for name, value in vars(self).items() if name not in self.compiled_methods}
 
     @property
     def num_classes(self) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 
 from dubito import channels, heads, links, losses, penalties
 from dubito._batches import Batches, augmented
+from dubito._context import compiled
 from dubito.data import LabelledData
 from dubito.procedures import Plain
 from dubito.segmentation import Pixels, SegmentationModel, resize, several_masks, vote
@@ -158,6 +161,33 @@ def test_a_matrix_per_annotator():
         total -= float((p[i, row, column] @ A[r])[masks[i, r, row, column]].log())
     trace = 0.5 * float(torch.stack([a.trace() for a in A]).mean())
     assert float(got) == pytest.approx(total / int(labelled) + trace, rel=1e-6)
+
+
+@pytest.mark.parametrize("procedure", [Plain, Pixels])
+@pytest.mark.parametrize("elements", [1, 1 << 26])
+def test_network_and_head_are_compiled_in_training(procedure, elements, monkeypatch):
+    """One graph each, with the weights of a run that is not compiled; afterwards the model is as it was."""
+    monkeypatch.setattr(pixel_losses, "ELEMENTS", elements)
+    x, y = images(4)
+    options = {"procedure": procedure, "epochs": 2, "batch_size": 4, "device": "cpu", "progress": False}
+    runs = []
+    for backend in (False, "eager"):
+        torch.compiler.reset()
+        counters.clear()
+        made = model(upsample="latent").float()
+        runs.append(fit(made, LabelledData(x.float(), y), compile=backend, **options).model)
+        assert (counters["stats"]["unique_graphs"] >= 2) == bool(backend)
+        assert not {"features", "distribution", "latent"} & set(vars(made))
+    for p, q in zip(*(r.parameters() for r in runs)):
+        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-6)
+
+
+def test_a_copy_of_a_compiled_model_is_not_compiled():
+    """A compiled method belongs to one model; in a copy it would read the weights of the other."""
+    made = model()
+    with compiled(made, "eager"):
+        assert {"features", "distribution"} <= set(vars(made))
+        assert not {"features", "distribution"} & set(vars(copy.deepcopy(made)))
 
 
 def test_masks_of_annotators_through_the_loop(tmp_path):

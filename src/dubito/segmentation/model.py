@@ -66,6 +66,7 @@ class SegmentationModel(Model):
     """
 
     evaluation_batch = 8
+    compiled_methods = ("features", "distribution")
 
     def __init__(
         self,
@@ -98,16 +99,19 @@ class SegmentationModel(Model):
             )
         return found.movedim(1, -1)
 
+    def distribution(self, features: Tensor) -> heads.Latent:
+        """What the head makes of feature maps of any size."""
+        # A head costs little and its logits are divided by small temperatures: full precision under autocast.
+        with torch.autocast(features.device.type, enabled=False):
+            return self.head(features)  # type: ignore[no-any-return]
+
     def latent_of(self, features: Tensor, size: tuple[int, int]) -> heads.Latent:
         """The head's distribution over the logits of every pixel, at full size unless log p is what is enlarged."""
-        kind = features.device.type
-        # A head costs little and its logits are divided by small temperatures: full precision under autocast.
-        if torch.is_autocast_enabled(kind):
+        if torch.is_autocast_enabled(features.device.type):
             features = at_least_float32(features)
         if self.upsample == "features":
             features = self._resize(features, size)
-        with torch.autocast(kind, enabled=False):
-            latent: heads.Latent = self.head(features)
+        latent = self.distribution(features)
         low = PixelLatent(*latent)
         low.size = size
         # Of the softmax of logits without noise both orders are the same function.
