@@ -19,6 +19,7 @@ from dubito.segmentation import losses as pixel_losses
 from dubito.segmentation.losses import _masks_at_a_time
 
 LOW_RANK = partial(heads.LowRank, rank=2)
+PRE_LOGIT = partial(heads.PreLogit, rank=2)
 
 
 def seeded(seed: int = 1000) -> torch.Generator:
@@ -109,12 +110,16 @@ def test_a_batch_without_masks_costs_nothing():
 
 @pytest.mark.parametrize(
     ("head", "upsample", "each"),
-    [  # the largest map of one mask at full size: features (6), classes (3), or classes and two factors of each
+    [  # the largest map of one mask at full size: features (6), classes (3), or classes and two factors of each;
+        # noise before the last layer has a factor per feature besides, here in maps of a quarter of the size
         (heads.Point, "features", 6),
         (heads.Diagonal, "latent", 3),
         (LOW_RANK, "features", 9),
         (LOW_RANK, "latent", 9),
         (LOW_RANK, "log_probs", 3),
+        (PRE_LOGIT, "features", 27),
+        (PRE_LOGIT, "latent", 27),
+        (PRE_LOGIT, "log_probs", 27 / 4),
     ],
 )
 def test_as_many_masks_as_fit(head, upsample, each, monkeypatch):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from .._batches import Batch
 from .._numbers import word
 from .._tensors import at_least_float32
-from ..heads import Latent
+from ..heads import Latent, PreLogit
 from ..integrals import expected_softmax_nll
 from ..losses import nll
 from ..model import Loss, example_losses
@@ -25,9 +25,11 @@ class Pixels(Plain):
     """Plain training of a `SegmentationModel` whose loss is computed some images at a time.
 
     The network runs on the whole batch. Head, link, channel and loss then take as many masks at a time as fit into
-    `ELEMENTS` numbers, and are computed again on the way back, so that what lies at full resolution never exists
-    for the whole batch. The numbers are those of `procedures.Plain`. Where the integral is taken at full resolution
-    and the loss is the likelihood of whole-number labels, it is the integral of the observed class alone.
+    `ELEMENTS` numbers, one at least, and are computed again on the way back, so that what lies at full resolution
+    never exists for the whole batch. Under `PreLogit` the latent has a factor per feature: at full resolution that
+    is much for one mask already, so leave `upsample` at ``"log_probs"``. The numbers are those of
+    `procedures.Plain`. Where the integral is taken at full resolution and the loss is the likelihood of whole
+    numbers, it is the integral of the observed class alone.
 
     With several masks per image (`several_masks`) their losses are summed, then averaged over the pixels that
     somebody has labelled.
@@ -84,10 +86,21 @@ class Pixels(Plain):
 
 
 def _masks_at_a_time(model: SegmentationModel, features: Tensor, size: tuple[int, int]) -> int:
-    width = features.shape[-1] if model.upsample == "features" else 0
-    rank = getattr(model.head, "rank", 0) if model.upsample != "log_probs" else 0
-    each = size[0] * size[1] * max(width, model.num_classes * (1 + rank))
+    """By the largest tensor of one mask: features, factors or log-probabilities, at the size that they have."""
+    _, height, width, channels = features.shape
+    full, classes = size[0] * size[1], model.num_classes
+    latent = classes * (1 + _sources(model.head))
+    if model.upsample == "log_probs":
+        each = max(full * classes, height * width * latent)
+    else:
+        each = full * max(channels if model.upsample == "features" else 0, latent)
     return max(1, ELEMENTS // max(1, each))
+
+
+def _sources(head: nn.Module) -> int:
+    """How many factors each class has in the latent of a head."""
+    rank: int = getattr(head, "rank", 0)
+    return rank + head.in_features if isinstance(head, PreLogit) else rank
 
 
 def _one_class_suffices(model: SegmentationModel, latent: Latent, target: Tensor, loss: Loss) -> bool:
