@@ -237,6 +237,21 @@ def test_shapes_of_members() -> None:
             uncertainty.decompose(wrong)
 
 
+def test_what_is_no_distribution_is_refused() -> None:
+    logits = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    for wrong in (logits, logits.softmax(-1), logits.log_softmax(1), torch.full_like(logits, -torch.inf)):
+        with pytest.raises(DubitoError, match=r"do not sum to 1 .*log_softmax\(logits\)"):
+            uncertainty.decompose(wrong)
+    log_p = logits.log_softmax(-1)
+    log_p[1, 2, 3] = torch.nan
+    with pytest.raises(DubitoError, match=r"not a number at log_p\[1, 2, 3\]"):
+        uncertainty.decompose(log_p)
+    half = uncertainty.decompose(logits.log_softmax(-1).bfloat16())
+    torch.testing.assert_close(
+        half.total, uncertainty.decompose(logits.log_softmax(-1)).total, atol=0.02, rtol=0
+    )
+
+
 def test_no_examples_have_no_uncertainty() -> None:
     found = uncertainty.mc_dropout(model_of(), examples(3).subset([]), passes=2)
     assert found.log_p.shape == (0, 4)

@@ -19,6 +19,7 @@ from ._random import generator
 from ._tensors import at_least_float32, check_floating
 from .data import LabelledData
 from .errors import DubitoError
+from .metrics._inputs import check_total
 from .model import Model
 
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -59,7 +60,11 @@ def decompose(log_p: Tensor) -> Uncertainty:
         raise DubitoError(
             "decompose needs the predictions of members", expected="(M, ..., K)", got=log_p.shape
         )
-    log_p = at_least_float32(log_p)
+    if bool(log_p.isnan().any()):
+        place = ", ".join(map(str, log_p.isnan().nonzero()[0].tolist()))
+        raise DubitoError("a log-probability is not a number", where=f"log_p[{place}]")
+    given, log_p = log_p.dtype, at_least_float32(log_p)
+    check_total(log_p.exp().sum(-1).flatten(), given, "pass log-probabilities, as log_softmax(logits)")
     mean = log_p.logsumexp(0) - math.log(len(log_p))
     p = log_p.exp()
     gap = torch.where(p > 0, log_p - mean, 0.0)
