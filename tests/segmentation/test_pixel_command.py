@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,19 @@ def test_fit_leaves_masks_maps_scores_and_a_report(run):
     assert (
         "τ = 0.5. Image, mask as drawn, prediction, standard deviation of the probability of ground" in page
     )
+
+
+@pytest.mark.parametrize("method", ["forward", "backward", "backward:transition=3"])
+def test_what_needs_a_matrix_is_refused_before_anything_is_written(folders, tmp_path, method):
+    job = FitJob(
+        folders / "photos", tmp_path / "run", masks=folders / "masks", method=method, epochs=1, device="cpu"
+    )
+    name = method.partition(":")[0]
+    with pytest.raises(DubitoError, match=f"{name} needs a transition matrix.*{name}:alpha=0.1.*single-cm"):
+        command.fit(job, silent)
+    assert not (tmp_path / "run").exists()
+    done = command.fit(replace(job, method=f"{name}:alpha=0.1"), silent)  # the remedy works
+    assert done.is_file()
 
 
 @pytest.mark.parametrize(("method", "order"), [("ce", "log_probs"), ("bi-tempered", "latent")])

@@ -126,6 +126,11 @@ def make(setting: Setting, method: str) -> tuple[SegmentationModel, Any]:
         raise DubitoError(
             f"{found.name} does not learn from {kind}", remedy="try het, gce, ln, or trace for several"
         )
+    if found.needs == "transition" and params.get("alpha") is None:
+        raise DubitoError(
+            f"{found.name} needs a transition matrix, which is not estimated from masks",
+            remedy=f"give a share of labels drawn anew, as {found.name}:alpha=0.1, or let single-cm learn it",
+        )
     stages = found.build(**params)
     if stages.procedure is not Plain:
         raise DubitoError(f"{found.name} trains in an order of its own, which pixels do not have")
