@@ -22,7 +22,7 @@ def try_model(model: Model, data: LabelledData, name: str) -> None:
         batch = Batches(data)(torch.arange(min(2, len(data))))
         with _judging(model):
             latent = model.latent(batch.x)
-        shape = tuple(model.log_probs(latent).shape)
+            shape = tuple(model.log_probs(latent).shape)
     except DubitoError:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -33,6 +33,12 @@ def try_model(model: Model, data: LabelledData, name: str) -> None:
             f"{str(error).splitlines()[0][:200]}",
             remedy="choose a backbone that takes this shape",
         ) from error
+    if latent.scale is not None and not getattr(model.head, "noisy", False):
+        raise DubitoError(
+            "the head gives its latent a scale, but does not say that it is noisy, so no noise would be drawn anew",
+            where=type(model.head).__name__,
+            remedy="set noisy = True in its class",
+        )
     one = data.labels.shape[1:] if data.crowd is None else data.crowd.label.shape[1:]
     labels = (len(batch.x), *one)
     if shape != (*labels, model.num_classes):

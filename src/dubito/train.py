@@ -100,6 +100,8 @@ def fit(
     """Train a model on labels that may be wrong.
 
     Arguments:
+        model: trained as a whole, in training mode: a batch norm that was frozen by ``eval()`` is switched back,
+            unless its own `train` keeps it in evaluation mode.
         data, valid: training and validation examples, some labelled; validation labels are as noisy as they come.
         loss, target, weight, penalty: the stages of the loss, see `procedures.Plain`.
         procedure: what a step minimises: Plain, or partial(CoTeaching, ...), partial(SelfPaced, ...).

@@ -256,6 +256,21 @@ def test_lambdas_are_refused_with_a_folder(tmp_path: Any) -> None:
         fit(network(), problem(), schedule=lambda s, n: 1.0, epochs=1, out=tmp_path / "run")
 
 
+class Frozen(nn.BatchNorm1d):
+    """A batch norm that keeps to evaluation mode, as the docstring of `fit` tells users to write it."""
+
+    def train(self, mode: bool = True) -> Frozen:
+        return super().train(False)
+
+
+@pytest.mark.parametrize(("norm", "kept"), [(nn.BatchNorm1d, False), (Frozen, True)])
+def test_a_frozen_batch_norm_stays_so_by_a_train_of_its_own(norm: type[nn.BatchNorm1d], kept: bool) -> None:
+    model = network()
+    model.backbone = nn.Sequential(norm(6).eval(), model.backbone)
+    fit(model, problem(), epochs=1)
+    assert bool((model.backbone[0].running_mean == 0).all()) == kept
+
+
 def test_a_copy_of_a_compiled_model_reads_its_own_weights() -> None:
     """Pruning judges by a copy with the best weights so far, in evaluation mode."""
     model, x = network(dropout=0.5), problem(8).inputs
