@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,15 @@ from .losses import nll
 from .model import Loss, Model
 from .procedures import Plain, Target, Weight
 
+if TYPE_CHECKING:  # a parameter with a default, which Python 3.11 does not have: a plain `Run` has a `Model`
+    from typing_extensions import TypeVar
+
+    Kind = TypeVar("Kind", bound=Model, default=Model, covariant=True)
+else:
+    from typing import TypeVar
+
+    Kind = TypeVar("Kind", bound=Model, covariant=True)
+Given = TypeVar("Given", bound=Model)
 Optimizer = Callable[..., torch.optim.Optimizer]
 Schedule = Callable[[int, int], float]
 
@@ -49,13 +58,14 @@ _SINCE = ("balanced", "weight")
 
 
 @dataclass
-class Run:
+class Run(Generic[Kind]):
     """What a fit leaves behind: the selected model, one record per evaluated epoch, and where it is on disk.
 
+    A type checker knows the model as of the type that was given to `fit`.
     `extra` holds what compositions of several fits found on the way (`compose`).
     """
 
-    model: Model
+    model: Kind
     procedure: Plain
     history: list[dict[str, float]] = field(default_factory=list)
     best_epoch: int | None = None
@@ -66,7 +76,7 @@ class Run:
 
 
 def fit(
-    model: Model,
+    model: Given,
     data: LabelledData,
     *,
     valid: LabelledData | None = None,
@@ -96,7 +106,7 @@ def fit(
     checkpoint_every: int | None = None,
     evaluate_every: int = 1,
     progress: bool | None = None,
-) -> Run:
+) -> Run[Given]:
     """Train a model on labels that may be wrong.
 
     Arguments:
@@ -158,7 +168,7 @@ def fit(
         check_norms(model, data, order, steps)
     epochs = trained.epochs = order.epoch(steps - 1) + 1
     watch = Watch(opt, where, clip)
-    run = Run(trained.model, trained)
+    run: Run = Run(trained.model, trained)
     config = {k: v for k, v in options.items() if k not in _NOT_THE_RUN and not (k in _SINCE and v is None)}
     if out is not None:
         config |= {"model": str(model), "settings": settings(model)}
@@ -227,7 +237,7 @@ def fit(
         check_weights(run.model.parameters(), step - 1)  # a folder may hold those of an earlier version
     run.seconds = time.monotonic() - started
     run.model.eval()
-    return run
+    return cast("Run[Given]", run)
 
 
 def _order(

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from dubito.data import LabelledData
 from dubito.errors import DubitoError
 from dubito.evaluate import evaluate
 from dubito.procedures import Plain, Pruning
-from dubito.train import fit
+from dubito.train import Run, fit
 
 adam = partial(torch.optim.Adam, lr=1e-3, eps=1e-7)
 
@@ -254,6 +254,14 @@ def test_a_foreign_loss() -> None:
 def test_lambdas_are_refused_with_a_folder(tmp_path: Any) -> None:
     with pytest.raises(DubitoError, match="only importable functions"):
         fit(network(), problem(), schedule=lambda s, n: 1.0, epochs=1, out=tmp_path / "run")
+
+
+def test_a_run_has_the_model_of_the_type_that_was_given() -> None:
+    """For type checkers: `score_masks(run.model, ...)` wants the `SegmentationModel` that was trained."""
+    hints = get_type_hints(fit)
+    assert get_origin(hints["return"]) is Run
+    assert get_args(hints["return"]) == (hints["model"],)
+    assert get_type_hints(Run)["model"] in Run.__parameters__  # type: ignore[attr-defined]
 
 
 class Frozen(nn.BatchNorm1d):

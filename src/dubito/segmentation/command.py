@@ -151,7 +151,7 @@ def learn(
     valid: LabelledData,
     out: Path,
     epochs: int | None = None,
-) -> Run:
+) -> Run[SegmentationModel]:
     """Train one network; a run that is in `out` goes on where it stopped."""
     model, stages = make(setting, method)
     if data.crowd is not None and stages.labels == "vote":
@@ -195,7 +195,7 @@ def _complete(job: FitJob, data: LabelledData, setting: Setting, say: Say) -> Pa
         method, why, raced = _race(setting, learned, valid, place, say)
     say(f"{method}: {setting.epochs} epochs")
     run = learn(setting, method, learned, valid, place / "final")
-    scores = score_masks(run.model, valid.to(next(run.model.parameters()).device))  # type: ignore[arg-type]
+    scores = score_masks(run.model, valid.to(next(run.model.parameters()).device))
     model = run.model.cpu()
     weights = {k: v.detach() for k, v in model.state_dict().items()}
     state = {"method": method, "setting": asdict(setting)}
@@ -215,7 +215,7 @@ def _race(
     for method in AUTO:
         run = learn(setting, method, learned, valid, place / method.replace(":", "-"), epochs)
         device = next(run.model.parameters()).device
-        found[method] = score_masks(run.model, valid.to(device)).results()["mean_iou"]  # type: ignore[arg-type]
+        found[method] = score_masks(run.model, valid.to(device)).results()["mean_iou"]
         models[method] = run.model.cpu()
         say(f"{method}: mean IoU {found[method]:.3f} on held-out masks after {epochs} epochs")
     best = max(AUTO, key=lambda m: found[m])
