@@ -2,22 +2,22 @@
 
     x -> backbone -> h -> head -> latent -> link -> log p(y | x) -> channel -> log p(y~ | x) -> loss(., target)
 
-Stages compose freely where that has a meaning. `_stages.check_stages` is the small table of what does not, and says
-so in a sentence before anything is trained.
+Stages compose freely where that has a meaning. `check_stages` is the small table of what does not, and says so
+in a sentence before anything is trained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from . import heads, links
+from ._loss_calls import check_values, like_head, unwrap
 from ._own_loss import Loss as Loss
-from ._own_loss import own_loss
+from ._own_loss import check_call, own_loss
 from ._tensors import at_least_float32
 from .errors import DubitoError
 from .losses import BODIES, bi_tempered, logistic_normal_nll, nll
@@ -213,14 +213,24 @@ def _is_integral(model: Model, latent: heads.Latent, target: Tensor) -> bool:
     return plain and gaussian and model.integration in ("auto", "quadrature", "fixed")
 
 
-def like_head(model: Model) -> dict[str, Any]:
-    """What the logistic-normal likelihood takes over from the model."""
-    head: Any = model.head
-    return {"temperature": model.tau, "dummy": head.dummy, "covariance": head.covariance}
-
-
-def unwrap(loss: Loss) -> tuple[Loss, dict[str, Any]]:
-    """A loss and the options that a `functools.partial` gave it."""
-    if isinstance(loss, partial):
-        return loss.func, dict(loss.keywords)
-    return loss, {}
+def check_stages(model: Model, loss: Loss) -> None:
+    """Refuse compositions that mean nothing, before the first step."""
+    function, options = unwrap(loss)
+    check_call(function, options, arguments=3 if function is logistic_normal_nll else 2)
+    is_ln_head, is_ln_loss = isinstance(model.head, heads.LogisticNormal), function is logistic_normal_nll
+    if is_ln_head != is_ln_loss:
+        raise DubitoError(
+            "the logistic-normal head and likelihood belong together",
+            got=f"{type(model.head).__name__} with {getattr(function, '__name__', function)}",
+            remedy="use LogisticNormal with logistic_normal_nll",
+        )
+    if is_ln_loss and model.channel is not None:
+        raise DubitoError(
+            "the logistic-normal likelihood reads the latent, so no channel can stand before it"
+        )
+    if function is bi_tempered and (model.channel is not None or not isinstance(model.head, heads.Point)):
+        raise DubitoError(
+            "bi_tempered brings its own link, so it takes a Point head and no channel",
+            remedy="use gce with this head or channel",
+        )
+    check_values(model, function, options)

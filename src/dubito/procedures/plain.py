@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from .._batches import Batch
-from .._stages import check_stages
 from ..data import LabelledData
 from ..errors import DubitoError
 from ..losses import nll
-from ..model import Loss, Model, example_losses
+from ..model import Loss, Model, check_stages, example_losses
 
 Draw = Callable[[str], torch.Generator]
 Target = Callable[..., Tensor]

@@ -19,6 +19,7 @@ from typing import Any
 
 from .. import checkpoint, optim
 from .._identity import SINCE, describe
+from .._loss_calls import unwrap
 from .._product.tasks import FitJob, PredictJob, Say
 from .._random import generator
 from ..backbones import build
@@ -26,7 +27,6 @@ from ..data import LabelledData, mask_folders, pixel_images
 from ..errors import DubitoError
 from ..losses import bi_tempered
 from ..methods import parse
-from ..model import unwrap
 from ..procedures import Plain
 from ..runs import RunFolder
 from ..train import Run
