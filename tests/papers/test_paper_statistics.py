@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dubito.errors import DubitoError
 from dubito.papers import englesson2023
 from dubito.papers.results import Result
 from dubito.papers.statistics import Summary, mark, marks, paired, prediction_interval, summarise, verdict
@@ -32,6 +33,13 @@ def test_summary_by_seed_on_the_papers_scale():
     assert found.seeds == 5
     assert summarise([Result(same_cell[0], {"ece": 0.1})], ACCURACY) is None
     assert Summary({0: 1.0}).spread is None
+
+
+def test_two_settings_are_no_seeds_of_one_cell():
+    one, other = (Result(CONFIGS[0].with_params(q=q), {"test_accuracy": q}) for q in (0.3, 0.9))
+    assert summarise([one, one], ACCURACY).values == {0: pytest.approx(30.0)}
+    with pytest.raises(DubitoError, match=r"two runs of one seed in one cell at seed 0: .* by themselves"):
+        summarise([one, other], ACCURACY)
 
 
 def test_a_mean_is_the_same_in_every_version_of_python():

@@ -10,9 +10,9 @@ import re
 import pytest
 
 from dubito.errors import DubitoError
-from dubito.papers import collier2020, englesson2023, item, run_id
+from dubito.papers import PAPERS, collier2020, englesson2023, item, items, run_id
 from dubito.papers.choose import choose, pick_methods, searched
-from dubito.papers.collect import collect
+from dubito.papers.collect import collect, label
 from dubito.papers.render import FORMATS, interval_text, render
 from dubito.papers.results import Result, read, write_result
 from dubito.papers.tables import chosen
@@ -153,6 +153,37 @@ def test_methods_join_a_table(tmp_path, monkeypatch):
     assert pick_methods(CONFIGS, None) == CONFIGS
     with pytest.raises(DubitoError, match="plain training"):
         pick_methods([c for c in CONFIGS if c.method == "ln"], ["other"])
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled", "rows"),
+    [
+        (NAME, ["gce:q=0.3", "gce:q=0.9"], ["gce:q=0.3", "gce:q=0.9"]),
+        (NAME, ["gce:q=0.9", "gce:q=0.3", "ln"], ["gce:q=0.9", "gce:q=0.3", "ln"]),
+        ("lukasik2020.table7", ["smooth:alpha=0.3", "smooth:alpha=0.4"], None),
+        ("englesson2023.table3", ["ln:lam=0.3", "ln:lam=2.0"], None),
+    ],
+)
+def test_settings_of_one_method_are_rows_of_their_own(name, spelled, rows):
+    """Wherever the method stands: in rows, in columns, or nowhere, as in a table of forms of one method."""
+    made = item(name).make("paper", None, None)
+    value = {text: (number + 1) / 8 for number, text in enumerate(spelled)}
+    results = [Result(c, {"test_accuracy": v}) for t, v in value.items() for c in pick_methods(made, [t])]
+    table = collect(name, item(name), results, methods=spelled)
+    found = {(next(t for t in spelled if t in e.row + e.column), e.ours.mean) for e in table.entries}
+    assert found == {(text, 100 * v) for text, v in value.items()}
+    assert rows is None or [r[0] for r in table.rows] == rows
+    lines = render(table).splitlines()
+    assert all(any(t in line for line in lines) for t in spelled)
+
+
+@pytest.mark.parametrize("name", [f"{p}.{i}" for p in PAPERS for i in items(p)])
+def test_a_cell_of_an_item_is_one_setting(name):
+    cells: dict[tuple[object, object], set[object]] = {}
+    for config in item(name).make("paper", None, None):
+        place = label(config, item(name).rows), label(config, item(name).columns)
+        cells.setdefault(place, set()).add(config.cell)
+    assert all(len(found) == 1 for found in cells.values())
 
 
 def test_own_search_replaces_the_printed_choice_only_when_finished(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,12 +65,12 @@ class Table:
         return found[0] if found else None
 
 
-def label(config: Config, names: Sequence[str]) -> Label:
-    """The config's place along some fields: the method by its label, others by field or parameter."""
+def label(config: Config, names: Sequence[str], method: str = "") -> Label:
+    """The config's place along some fields: the method by its label or as given, others by field or parameter."""
     values = []
     for name in names:
         if name == "method":
-            values.append(method_label(config))
+            values.append(method or method_label(config))
             continue
         value = getattr(config, name, None) if hasattr(config, name) else config.param(name)
         values.append(f"{value:g}" if isinstance(value, float) else "" if value is None else str(value))
@@ -99,14 +99,12 @@ def collect(
         corrected: Holm's correction over all tests of the table.
     """
     choices = searched(item, results, size, data) if own_search else None
-    configs = pick_methods(item.make(size, data, choices), methods)
+    made = item.make(size, data, choices)
+    configs = pick_methods(made, methods)
     own = runs_of(configs, results)
     used: dict[str, Result] = {}
-    groups: dict[tuple[Label, Label], list[Config]] = defaultdict(list)
-    for config in configs:
-        groups[label(config, item.rows), label(config, item.columns)].append(config)
     entries = []
-    for (row, column), members in groups.items():
+    for (row, column), members in _places(item, made, methods).items():
         cells = {c.cell for c in members}
         found = [r for r in own if r.config.cell in cells]
         used.update({r.id: r for r in found})
@@ -117,6 +115,23 @@ def collect(
             entries.append(Entry(row, column, metric, ours, paper, judged, params=members[0].params))
     tested = _test(entries, item, item.reference if reference is None else reference, corrected)
     return Table(name, item.title, size, tuple(tested), _facts(list(used.values()), len(configs)))
+
+
+def _places(
+    item: Item, made: Sequence[Config], methods: Sequence[str] | None
+) -> dict[tuple[Label, Label], list[Config]]:
+    """The configs of every cell; names that would share a row, as settings of one method do, stand as spelled."""
+    wanted = [""] if methods is None else list(dict.fromkeys(methods))
+    picked = {name: pick_methods(made, [name] if name else None) for name in wanted}
+    users = Counter(row for configs in picked.values() for row in {method_label(c) for c in configs})
+    apart = () if "method" in item.rows + item.columns else ("method",)
+    groups: dict[tuple[Label, Label], list[Config]] = defaultdict(list)
+    for name, configs in picked.items():
+        for config in configs:
+            shared = users[method_label(config)] > 1
+            spelled, rows = (name, item.rows + apart) if shared else ("", item.rows)
+            groups[label(config, rows, spelled), label(config, item.columns, spelled)].append(config)
+    return groups
 
 
 def _test(entries: list[Entry], item: Item, reference: str, corrected: bool) -> list[Entry]:

@@ -250,9 +250,12 @@ def _table1(data: str, title: str, hours: float) -> Item:
     )
 
 
-def _figure(id_: str, title: str, hours: float, listing: Any, seeds: int = 1) -> Item:
+def _figure(id_: str, title: str, hours: float, listing: Any, seeds: int = 1, **layout: Any) -> Item:
     make = runs(listing, {"paper": seeds, "small": min(seeds, 2)}, choose=_chosen, small=_small)
-    return Item(id=id_, title=title, hours=hours, make=make)
+    return Item(id=id_, title=title, hours=hours, make=make, **layout)
+
+
+_BY_FORM: dict[str, Any] = {"rows": ("method", "covariance"), "columns": ("data", "labels")}
 
 
 TABLES = {
@@ -281,7 +284,7 @@ FIGURES = {
         hours=0.1,
         make=runs(_plane, {"paper": 1, "small": 1}),
     ),
-    "figure4": _figure("figure4", "accuracy over epochs", 4, _curves),
+    "figure4": _figure("figure4", "accuracy over epochs", 4, _curves, columns=("data", "rate")),
     "figure5": Item(
         id="figure5",
         title="sensitivity to temperature and lam",
@@ -290,6 +293,6 @@ FIGURES = {
         rows=("temperature",),
         columns=("lam",),
     ),
-    "figure6": _figure("figure6", "residuals, asymmetric noise", 3, _figure6, seeds=3),
-    "figure7": _figure("figure7", "residuals, other noise", 5, _figure7),
+    "figure6": _figure("figure6", "residuals, asymmetric noise", 3, _figure6, seeds=3, **_BY_FORM),
+    "figure7": _figure("figure7", "residuals, other noise", 5, _figure7, **_BY_FORM),
 }

@@ -230,6 +230,7 @@ def _figure(id_: str, title: str, hours: float, listing: Any, seeds: int = 1, **
 
 _PARTS = ("train_full_true", "train_clean_true", "train_noisy_true", "train_noisy_given")
 _BY_ALPHA: dict[str, Any] = {"rows": ("method", "alpha"), "columns": ("data", "network")}
+_DRAWN: dict[str, Any] = {"rows": ("method", "alpha")}
 _BY_METHOD: dict[str, Any] = {"rows": ("data", "network"), "columns": ("method",)}
 
 TABLES = {
@@ -245,13 +246,13 @@ FIGURES = {
     "figure1": Item(id="figure1", title="losses against the score", make=no_runs, hours=0),
     "figure2": _figure("figure2", "accuracy against alpha", 48, _figure2, 5, **_BY_ALPHA),
     "figure3": _figure("figure3", "probabilities on mislabelled examples", 1, _figure3),
-    "figure4": _figure("figure4", "features, smoothing", 1, partial(_projections, _FIGURE4)),
+    "figure4": _figure("figure4", "features, smoothing", 1, partial(_projections, _FIGURE4), **_DRAWN),
     "figure5": Item(
         id="figure5", title="separator of two Gaussians", hours=0.01, make=runs(_figure5, {"paper": 1, "small": 1}),
         rows=("method", "noise", "alpha", "weight_decay"),
     ),
     "figure6": _figure("figure6", "students of smoothed teachers", 10, _figure6, 5, rows=("teacher", "alpha")),
     "figure7": _figure("figure7", "probabilities on all training examples", 1, _figure3),
-    "figure8": _figure("figure8", "features, other data and network", 2, partial(_projections, _FIGURE8)),
-    "figure9": _figure("figure9", "features, corrections", 1, partial(_projections, _FIGURE9)),
+    "figure8": _figure("figure8", "features, other data and network", 2, partial(_projections, _FIGURE8), **_DRAWN),
+    "figure9": _figure("figure9", "features, corrections", 1, partial(_projections, _FIGURE9), **_DRAWN),
 }  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import DubitoError
 from ..metrics import Interval, PairedTest, bootstrap_interval, holm, paired_t_test
 from .results import Result
 from .tables import Cell, Metric
@@ -68,11 +69,22 @@ def prediction_interval(summary: Summary, level: float = 0.99) -> tuple[float, f
 
 
 def summarise(results: Iterable[Result], metric: Metric) -> Summary | None:
-    """Collect a metric by seed; None where no result has it. A metric that is not finite counts as it is."""
-    found = {
-        r.config.seed: metric.factor * r.metrics[metric.ours] for r in results if metric.ours in r.metrics
-    }
-    return Summary(dict(sorted(found.items()))) if found else None
+    """Collect a metric by seed; None where no result has it. A metric that is not finite counts as it is.
+
+    Two runs of one seed are no spread over seeds but two settings, and are refused.
+    """
+    found: dict[int, Result] = {}
+    for result in results:
+        if metric.ours not in result.metrics:
+            continue
+        first = found.setdefault(result.config.seed, result)
+        if first.id != result.id:
+            raise DubitoError(
+                "two runs of one seed in one cell", where=f"seed {result.config.seed}", expected="one setting",
+                got=f"{first.id[:16]} and {result.id[:16]}", remedy="summarise runs of each setting by themselves",
+            )  # fmt: skip
+    values = {seed: metric.factor * found[seed].metrics[metric.ours] for seed in sorted(found)}
+    return Summary(values) if values else None
 
 
 def verdict(ours: Summary | None, paper: Cell | None, metric: Metric) -> str:
