@@ -58,9 +58,17 @@ def checks_values(x: Tensor) -> bool:
     Reading a value on a GPU would stall it at every step, inside a graph there is no value yet, and under vmap
     there is one for each of the mapped calls.
     """
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return not torch._C._functorch.is_batchedtensor(x)
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not is_mapped(x)
+
+
+def is_mapped(x: Tensor) -> bool:
+    """Whether `torch.vmap` maps over a tensor, also where `torch.func.grad` or `jvp` inside it wraps it again."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(x):
+        if functorch.is_batchedtensor(x):
+            return True
+        x = functorch.get_unwrapped(x)
+    return False
 
 
 def prepare(

@@ -116,4 +116,5 @@ class PooledConfusion(Channel):
         if annotators is None:
             return table
         check_annotators(annotators, self.num_annotators)
-        return table[annotators.long()]
+        # With an axis: a single number would be read as such, which under vmap it cannot be.
+        return table[annotators.long().unsqueeze(-1)].squeeze(annotators.dim())

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._tensors import is_mapped
 from .fused import ready
 from .quadrature import default_tolerance, finish_hard
 
@@ -23,7 +24,7 @@ def plain(mean: Tensor, scale: Tensor | float, target: Tensor, temperature: floa
         and target.is_cuda
         and target.dtype == torch.int64
         and target.shape == mean.shape[:-1]
-        and not torch._C._functorch.is_batchedtensor(target)
+        and not is_mapped(target)
     )
 
 
@@ -37,7 +38,7 @@ def simple(mean: Tensor, scale: Tensor | float, temperature: float | Tensor) -> 
         and not torch.compiler.is_compiling()
         and scale.shape == mean.shape
         and mean.numel() > 0
-        and not any(torch._C._functorch.is_batchedtensor(x) for x in (mean, scale))
+        and not any(is_mapped(x) for x in (mean, scale))
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._tensors import is_mapped
 from .quadrature import default_tolerance, solve_any
 
 
@@ -33,7 +34,7 @@ def plain(
         and target.shape == mean.shape[:1]
         and mean.numel() > 0
         and not 0 <= ignore_index < mean.shape[-1]
-        and not any(torch._C._functorch.is_batchedtensor(x) for x in (mean, scale, target))
+        and not any(is_mapped(x) for x in (mean, scale, target))
         and _within(mean, -math.inf, math.inf)
         and _within(scale, -1e-45, math.inf)
         and _within(target, -1, mean.shape[-1])

@@ -35,9 +35,29 @@ class Normalizer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None]:
         """The escort, however lambda was found: nothing is propagated through the iterations."""
-        a, s, normalizer = ctx.saved_tensors
-        escort = times_log(1 - s, log_deformed_exp(a - normalizer, s)).softmax(-1)
-        return grads[0] * escort, None, None
+        return grads[0] * _escort(*ctx.saved_tensors), None, None
+
+
+class WithTangents(Normalizer):
+    """The same for `torch.func.jvp` too; a class of its own since a compiled graph takes none that has a `jvp`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int | None], output: Tensor) -> None:
+        """Keep what the escort is made of, for both directions."""
+        Normalizer.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(inputs[0], inputs[1], output)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        """The escort again; a change of s is not followed, as on the way back."""
+        found: Tensor = (_escort(*ctx.saved_tensors) * tangents[0]).sum(-1, keepdim=True)
+        return found
+
+
+def _escort(a: Tensor, s: Tensor, normalizer: Tensor) -> Tensor:
+    return times_log(1 - s, log_deformed_exp(a - normalizer, s)).softmax(-1)
 
 
 def _newton(a: Tensor, s: Tensor) -> Tensor:

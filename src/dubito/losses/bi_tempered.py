@@ -11,7 +11,7 @@ from .._numbers import Number, check_interval
 from .._tensors import at_least_float32, check_classes, check_floating, expect, prepare, reduce
 from ..errors import DubitoError
 from ._deformed import deformed_log, log_deformed_exp
-from ._normalizer import Normalizer
+from ._normalizer import Normalizer, WithTangents
 
 MOST_ITERATIONS = 1000  # of the published fixed point, which needs five
 
@@ -123,7 +123,8 @@ def _tempered_log_softmax(a: Tensor, t: Number, iterations: int | None = None) -
         s = (1 - t).detach().to(a.dtype)
     else:
         s = torch.full((), 1.0 - t, dtype=a.dtype, device=a.device)
-    normalizer: Tensor = Normalizer.apply(a, s, iterations)  # type: ignore[no-untyped-call]
+    rule = Normalizer if torch.compiler.is_compiling() else WithTangents
+    normalizer: Tensor = rule.apply(a, s, iterations)  # type: ignore[no-untyped-call]
     return log_deformed_exp(a - normalizer, s)
 
 
