@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -78,6 +79,22 @@ def test_a_transition_matrix_is_recovered(percentile, at):
     estimate = anchor_transition(clean @ T, percentile, at)
     assert float((estimate - T).square().sum() / 10) < 0.02
     torch.testing.assert_close(estimate.sum(-1), torch.ones(10, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("at", ["percentile", "below"])
+def test_a_class_that_no_example_has_is_named(at):
+    """Its row is that of the first example, as by any largest entry among equal ones, and means nothing."""
+    p = torch.tensor(
+        [[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.3, 0.6, 0.1]], dtype=torch.float64
+    )
+    rows = p if at == "below" else p[:3]  # below the highest, the third class has no example either
+    with pytest.warns(RuntimeWarning, match="no anchor example at class 2: .* probability 0") as caught:
+        T = anchor_transition(rows, 100.0, at)
+    assert T[2].tolist() == pytest.approx([0.9, 0.1, 0.0])
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        anchor_transition(p)
 
 
 def test_precision_and_sizes():

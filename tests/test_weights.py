@@ -110,6 +110,14 @@ def test_mean_over_chosen():
     assert weights.mean_over_chosen(bad, torch.tensor([1.0, 0, 0])).item() == 1.0
 
 
+@pytest.mark.parametrize("given", [[0.25, 0.25, 0.0], [0.5, 0.1, 0.3], [2.0, 1.0, 0.0]])
+def test_mean_over_chosen_of_weights_between(given):
+    """sum w l / sum w, also where the weights sum to less than one example."""
+    batch, shares = losses(3), torch.tensor(given)
+    expected = sum(w * float(x) for w, x in zip(given, batch)) / sum(given)
+    assert weights.mean_over_chosen(batch, shares).item() == pytest.approx(expected)
+
+
 @pytest.mark.rel
 def test_forgetting_nothing_is_the_plain_mean():
     """Scorecard 3: forget rate 0 weighs every example alike."""

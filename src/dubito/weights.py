@@ -93,7 +93,7 @@ def small_loss(losses: Tensor, forget: float) -> Tensor:
 
 
 def mean_over_chosen(losses: Tensor, weights: Tensor) -> Tensor:
-    """Mean loss over the examples of weight 1: sum w l / sum w, and 0 with zero gradient over none.
+    """Mean loss over the chosen examples: sum w l / sum w, and 0 with zero gradient over none.
 
     Shapes: losses and weights ``(..., B)`` -> ``(...)``.
 
@@ -104,7 +104,8 @@ def mean_over_chosen(losses: Tensor, weights: Tensor) -> Tensor:
     check_broadcast(losses=losses, weights=weights)
     # A masked sum, not a product: an infinite loss of weight 0 must not become NaN.
     chosen = torch.where(weights > 0, losses, 0.0)
-    return (chosen * weights).sum(-1) / weights.sum(-1).clamp(min=1.0)
+    total = weights.sum(-1)
+    return (chosen * weights).sum(-1) / torch.where(total > 0, total, 1.0)
 
 
 def moving_quantile(state: Tensor, losses: Tensor, *, quantile: float, decay: float = 0.9) -> Tensor:

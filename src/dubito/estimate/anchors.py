@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -29,7 +30,8 @@ def anchor_transition(
     | 99.9, "percentile" | the example at that percentile, the next lower one if it falls between two |
     | 97, "below" | the largest entry below that percentile (the next higher value if it falls between two) |
 
-    Of equal entries the first counts. Rows are normalised.
+    Of equal entries the first counts. Rows are normalised. A class whose anchor does not have it at all gets that
+    row all the same, with a warning: nothing in `probs` says what becomes of the class.
 
     Arguments:
         probs: (N, K) probabilities of the *observed* label for the training inputs; not modified.
@@ -57,7 +59,18 @@ def anchor_transition(
     find = _at if at == "percentile" else _below
     anchors = [find(p[:, c], percentile, c) for c in range(p.shape[1])]
     T = p[anchors]
+    _warn_of_missing((T.diagonal() == 0).nonzero()[0].tolist())
     return torch.from_numpy(T / T.sum(-1, keepdims=True))
+
+
+def _warn_of_missing(classes: list[int]) -> None:
+    if classes:
+        warnings.warn(
+            f"no anchor example at class {', '.join(map(str, classes))}: the example that stands for it has it "
+            "with probability 0, and its row of the matrix says nothing; leave out a class that never occurs",
+            RuntimeWarning,
+            stacklevel=3,  # the caller of `anchor_transition`
+        )
 
 
 def _at(column: Array, percentile: float, _: int) -> int:
