@@ -203,11 +203,13 @@ def _section(
     entries = []
     for (row, column), members in groups.items():
         config = members[0].config if members else firsts[row, column]
+        lost = sum(bool(r.diverged) for r in members)
         for metric in (METRICS[key] for key in item.metrics):
             ours = summarise(members, metric)
             paper_says = paper_cell(item.printed, config, metric)
-            judged = verdict(ours, paper_says, metric)
-            entries.append(Entry(row, column, metric, ours, paper_says, judged, params=config.params))
+            judged = verdict(ours, paper_says, metric, lost)
+            facts: dict[str, Any] = {"params": config.params, "lost": lost}
+            entries.append(Entry(row, column, metric, ours, paper_says, judged, **facts))
     tested = [_judged(e, entries, item) for e in _test(entries, item, item.reference, False)]
     size = runs[0].config.size
     table = Table(f"{paper}.{item.id}", item.title, size, tuple(tested), _facts(list(runs), len(configs)))

@@ -55,6 +55,8 @@ def _choice(points: Points, place: str, config: Config) -> str:
 
 
 def _scores(run: Result) -> str:
+    if run.diverged:
+        return " (diverged)"
     metrics = run.metrics
     seen = metrics.get(VALIDATION["accuracy"])
     if seen is None or "test_accuracy" not in metrics:

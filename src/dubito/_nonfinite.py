@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ._quick import quick
-from .errors import DubitoError
+from .errors import DubitoError, NotFiniteError
 
 REPORT_EVERY = 100
 LARGE = 1 << 15  # entries of a gradient from which on a look at their sum is quicker than one at each
@@ -87,11 +87,11 @@ class Watch:
             raise self._error(first, next(rows for step, rows in self.recent if step == first))
         self.recent.clear()
 
-    def _error(self, step: int, positions: Tensor) -> DubitoError:
+    def _error(self, step: int, positions: Tensor) -> NotFiniteError:
         if not _all_finite(self._parameters):
             return _too_large(step - 1)
         rows = ", ".join(map(str, positions[:8].tolist())) + (", ..." if len(positions) > 8 else "")
-        return DubitoError(
+        return NotFiniteError(
             "the loss or its gradient is not finite, and the weights were left as they were",
             where=f"step {step}, rows {rows}",
             remedy="look at these rows, or lower the learning rate or clip gradients",
@@ -139,8 +139,8 @@ def _all_finite(tensors: Iterable[Tensor]) -> bool:
     return bool(quick) or all(bool(tensor.isfinite().all()) for tensor in every)
 
 
-def _too_large(step: int) -> DubitoError:
-    return DubitoError(
+def _too_large(step: int) -> NotFiniteError:
+    return NotFiniteError(
         "the weights are no longer finite, since an update was too large",
         where=f"step {max(0, step)} or before",
         remedy="lower the learning rate",

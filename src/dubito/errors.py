@@ -50,6 +50,10 @@ class DubitoError(ValueError):
         super().__init__(printable(sentence))
 
 
+class NotFiniteError(DubitoError):
+    """A loss, a gradient or a prediction is not finite: how a run that diverged ends."""
+
+
 def printable(text: str) -> str:
     """One line for a terminal: the names of strangers hold line ends, and what moves a cursor or renames a window.
 

@@ -49,6 +49,7 @@ def wanted(name: str) -> int:
 
 def test_no_run_fails(done):
     assert not done.report.failed, done.report.text()
+    assert not done.report.diverged, done.report.text()
     assert len(done.report.finished) == len(smoke_runs.everything()) > 1000
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._tensors import at_least_float32, check_floating, checks_values
-from ..errors import DubitoError
+from ..errors import DubitoError, NotFiniteError
 
 
 class Latent(NamedTuple):
@@ -135,7 +135,7 @@ def _check_values(mean: Tensor, scale: Tensor, temperature: Tensor) -> None:
             continue
         least, most = (float(end) for end in torch.aminmax(x.detach()))  # NaN if anything is
         if not (math.isfinite(least) and math.isfinite(most)):
-            raise DubitoError(f"{name} is not finite", where=_place(~torch.isfinite(x), name))
+            raise NotFiniteError(f"{name} is not finite", where=_place(~torch.isfinite(x), name))
         if name != "mean" and least < 0:
             raise DubitoError(f"negative {name}", where=_place(x < 0, name), expected=f"{name} >= 0")
 

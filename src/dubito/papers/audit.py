@@ -13,10 +13,9 @@ from typing import Any
 from .._files import cannot_write
 from ..errors import DubitoError
 from . import items
-from .configs import Config
+from .configs import Config, describe
 from .results import Result
 from .statistics import FEWEST_SEEDS, prediction_interval, summarise
-from .sweep import describe
 from .tables import METRICS
 
 Say = Callable[[str], Any]

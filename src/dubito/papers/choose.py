@@ -29,12 +29,13 @@ def choose(results: Iterable[Result]) -> dict[str, dict[str, Any]]:
     """The best parameters of every place by the mean of its criterion over the seeds that all its points have.
 
     A place is a data set, noise, network and method (`choice_key`); its criterion is the config's `tune_on`. Ties
-    go to the point that comes first when parameters are sorted. Results without the criterion do not count, one
-    that is not finite is the worst there is, and places whose points share no seed have no choice.
+    go to the point that comes first when parameters are sorted. Results without the criterion do not count; a run
+    that diverged, or whose criterion is not finite, is the worst there is. Places have no choice where points share
+    no seed, or all diverged.
     """
     scores: dict[str, dict[tuple[Any, ...], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in results:
-        value = result.metrics.get(VALIDATION[result.config.tune_on])
+        value = -math.inf if result.diverged else result.metrics.get(VALIDATION[result.config.tune_on])
         if value is not None:
             found = scores[choice_key(result.config)][result.config.params]
             found[result.config.seed] = value if math.isfinite(value) else -math.inf
@@ -42,8 +43,9 @@ def choose(results: Iterable[Result]) -> dict[str, dict[str, Any]]:
     for place, points in scores.items():
         shared = set.intersection(*(set(by_seed) for by_seed in points.values()))
         ranked = sorted(points.items(), key=lambda point: repr(point[0]))
-        if shared:
-            params, _ = max(ranked, key=lambda point: sum(point[1][s] for s in sorted(shared)))
+        sums = [(sum(by_seed[s] for s in sorted(shared)), params) for params, by_seed in ranked]
+        highest, params = max(sums, key=lambda point: point[0])
+        if shared and highest > -math.inf:
             best[place] = dict(params)
     return best
 

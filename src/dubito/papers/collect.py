@@ -20,7 +20,7 @@ Label = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell: our summary, the printed one, what they say to each other."""
+    """One cell: our summary, the printed one, what they say to each other; how many of our runs diverged."""
 
     row: Label
     column: Label
@@ -30,6 +30,7 @@ class Entry:
     verdict: str
     mark: str = ""
     params: tuple[tuple[str, Any], ...] = ()
+    lost: int = 0
 
     @property
     def difference(self) -> float | None:
@@ -107,12 +108,13 @@ def collect(
     for (row, column), members in _places(item, made, methods).items():
         cells = {c.cell for c in members}
         found = [r for r in own if r.config.cell in cells]
+        lost = sum(bool(r.diverged) for r in found)
         used.update({r.id: r for r in found})
         for metric in (METRICS[key] for key in item.metrics):
             ours = summarise(found, metric)
             paper = paper_cell(item.printed, members[0], metric)
-            judged = verdict(ours, paper, metric)
-            entries.append(Entry(row, column, metric, ours, paper, judged, params=members[0].params))
+            judged, params = verdict(ours, paper, metric, lost), members[0].params
+            entries.append(Entry(row, column, metric, ours, paper, judged, params=params, lost=lost))
     tested = _test(entries, item, item.reference if reference is None else reference, corrected)
     return Table(name, item.title, size, tuple(tested), _facts(list(used.values()), len(configs)))
 

@@ -167,6 +167,15 @@ def run_id(config: Config) -> str:
     return config_hash(identity(config))
 
 
+def describe(config: Config) -> str:
+    """A run in a few words, with the name of its folder."""
+    noise = config.noise if config.rate == 0 else f"{config.noise} {config.rate:g}"
+    place = [config.data, config.labels, noise]
+    params = [f"{k}={v}" for k, v in config.params]
+    words = [config.method, *params, *filter(None, place), f"seed {config.seed}"]
+    return f"{run_id(config)[:16]} ({', '.join(map(str, words))})"
+
+
 def with_seeds(configs: Iterable[Config], seeds: Iterable[int]) -> tuple[Config, ...]:
     """Every config with every seed."""
     seeds = tuple(seeds)

@@ -25,7 +25,7 @@ from torch import Tensor
 from .. import metrics
 from .._batches import Batches
 from ..data import LabelledData
-from ..errors import DubitoError
+from ..errors import NotFiniteError
 from ..evaluate import predict, scores
 from ..losses.logistic_normal import _gaussian, _log_smoothed
 from ..model import Model
@@ -57,11 +57,11 @@ def scored(config: Config, model: Model, parts: Parts) -> dict[str, float]:
     return found
 
 
-def diverged(config: Config) -> DubitoError:
+def diverged(config: Config) -> NotFiniteError:
     """What is said of a run whose predictions are not numbers."""
     settings = ", ".join(f"{k}={v}" for k, v in config.params)
     where = f"{config.method}: {settings}".rstrip(": ")
-    return DubitoError("training diverged: predictions are not numbers", where=where)
+    return NotFiniteError("training diverged: predictions are not numbers", where=where)
 
 
 def by_part(log_p: Tensor, train: LabelledData) -> dict[str, float]:

@@ -26,11 +26,13 @@ def number(value: float | None, digits: int) -> str:
 
 
 def ours_text(entry: Entry) -> str:
-    """ "97.86 ± 0.15‡ (3)"."""
+    """ "97.86 ± 0.15‡ (3)", or "97.86 ± 0.15 (2, 1 diverged)"."""
+    lost = f"{entry.lost} diverged" if entry.lost else ""
     if entry.ours is None:
-        return "-"
+        return lost or "-"
     spread = "" if entry.ours.spread is None else f" ± {number(entry.ours.spread, entry.metric.digits)}"
-    return f"{number(entry.ours.mean, entry.metric.digits)}{spread}{entry.mark} ({entry.ours.seeds})"
+    seeds = ", ".join(filter(None, (str(entry.ours.seeds), lost)))
+    return f"{number(entry.ours.mean, entry.metric.digits)}{spread}{entry.mark} ({seeds})"
 
 
 def interval_text(entry: Entry) -> str:
@@ -223,7 +225,7 @@ def comma_separated(table: Table) -> str:
             "paper_mark",
             "difference",
         )
-        + ("verdict", "parameters")
+        + ("verdict", "parameters", "diverged")
     )
     for e in table.entries:
         mean, spread, seeds = (e.ours.mean, e.ours.spread, e.ours.seeds) if e.ours else (None, None, 0)
@@ -231,7 +233,7 @@ def comma_separated(table: Table) -> str:
         paper = (e.paper.value, e.paper.spread, e.paper.stars) if e.paper else (None, None, None)
         row, column, params = (_inert(t) for t in (" ".join(e.row), " ".join(e.column), params_text(e)))
         ours = mean, spread, seeds, *bounds, e.mark
-        writer.writerow((row, column, e.metric.ours, *ours, *paper, e.difference, e.verdict, params))
+        writer.writerow((row, column, e.metric.ours, *ours, *paper, e.difference, e.verdict, params, e.lost))
     return out.getvalue()
 
 

@@ -24,6 +24,7 @@ from ..errors import DubitoError
 from .configs import Config, run_id
 
 _LOG = logging.getLogger("dubito")
+DIVERGED = "diverged"  # in a history: why the run has no scores
 TIME, SHARE = "time", "share"  # in a history: the seconds are a share of the device's time
 STACKED = "convolutions in "  # in the name of the hardware of stacks, before the kind of number
 
@@ -53,6 +54,11 @@ class Result:
     def id(self) -> str:
         """The run's identity."""
         return run_id(self.config)
+
+    @property
+    def diverged(self) -> str:
+        """Why the run has no scores; "" for one that has."""
+        return str(self.history.get(DIVERGED, ""))
 
     @property
     def on_gpu(self) -> bool:

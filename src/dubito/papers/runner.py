@@ -22,7 +22,7 @@ from torch import Tensor
 
 from .. import _lock
 from .._json import parse_json
-from ..errors import DubitoError
+from ..errors import DubitoError, NotFiniteError
 from ..estimate import anchor_transition
 from ..evaluate import predict
 from ..model import Model
@@ -33,7 +33,7 @@ from . import crowds, pixels, prepare, records
 from ._curves import WithCurves
 from .configs import Config, run_id
 from .prepare import Parts
-from .results import Result, finished, path_of, write_result
+from .results import DIVERGED, Result, finished, path_of, write_result
 
 RUNS = ".runs"
 Path_ = str | os.PathLike[str]
@@ -65,7 +65,7 @@ def run(
         half: train in bfloat16 where torch deems it safe; the result's hardware says so.
 
     Returns:
-        the result, read back if the run is finished.
+        the result, read back if the run is finished. With `out`, one that diverged has a result without scores.
     """
     if out is None:
         return _result(config, trained(config, root=root, device=device, half=half), device, half)
@@ -77,8 +77,13 @@ def run(
     try:
         if (done := load(config, out)) is not None:
             return done
-        state = trained(config, root=root, out=folder, device=device, half=half)
-        result = _result(config, state, device, half)
+        started = time.monotonic()
+        try:
+            state = trained(config, root=root, out=folder, device=device, half=half)
+            result = _result(config, state, device, half)
+        except NotFiniteError as error:  # a finding like a score, and the same however often it is repeated
+            facts: dict[str, Any] = {"history": {DIVERGED: str(error)}, "hardware": _hardware(device, half)}
+            result = finished(config, {}, time.monotonic() - started, **facts)
         write_result(result, Path(out))
         clean(folder)
         return result
@@ -272,10 +277,13 @@ def _result(config: Config, done: Trained, device: str, half: bool = False) -> R
     numbers = records.scored(config, done.model, done.parts)
     analyses, more = records.analysed(config, done.model, done.parts, done.run.procedure)
     history = {**_course(done.run), **done.found, **analyses}
-    name = torch.cuda.get_device_name() if _device(device).type == "cuda" else ""
-    name += ", bfloat16 autocast" if name and half else ""
     seconds = done.run.seconds + time.monotonic() - started
-    return finished(config, {**numbers, **more}, seconds, history=history, hardware=name)
+    return finished(config, {**numbers, **more}, seconds, history=history, hardware=_hardware(device, half))
+
+
+def _hardware(device: str, half: bool) -> str:
+    name = torch.cuda.get_device_name() if _device(device).type == "cuda" else ""
+    return name + (", bfloat16 autocast" if name and half else "")
 
 
 def _course(run: Run) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def run(
             the same data, noise and seed, and where there is none such a run comes first.
         convolutions: their precision, by default that of each method; with float32 all else is in full float32 too.
     """
-    first = {place(r.config): r for r in known if r.config.method == "ce"}
+    first = {place(r.config): r for r in known if r.config.method == "ce" and not r.diverged}
     waiting = group(configs)
     everything: list[Result] = []
     while waiting:

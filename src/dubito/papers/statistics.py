@@ -87,12 +87,13 @@ def summarise(results: Iterable[Result], metric: Metric) -> Summary | None:
     return Summary(values) if values else None
 
 
-def verdict(ours: Summary | None, paper: Cell | None, metric: Metric) -> str:
+def verdict(ours: Summary | None, paper: Cell | None, metric: Metric, lost: int = 0) -> str:
     """Does a cell agree with the paper?
 
     ``agrees`` if |ours - paper| <= max(2 points, 2 sqrt(sd_paper^2 + sd_ours^2)), else ``differs``; ``not judged``
-    below three seeds; ``-`` where one of the two is missing or the paper's scale is not certain. A spread that the
-    paper does not print counts as 0.
+    below three seeds, and where `lost` runs of the cell diverged, since the others are the luckier ones; ``-``
+    where one of the two is missing or the paper's scale is not certain. A spread that the paper does not print
+    counts as 0.
 
     Example:
         >>> from dubito.papers.tables import METRICS
@@ -101,7 +102,7 @@ def verdict(ours: Summary | None, paper: Cell | None, metric: Metric) -> str:
     """
     if ours is None or paper is None or not metric.level or not isinstance(paper.value, int | float):
         return "-"
-    if ours.seeds < FEWEST_SEEDS:
+    if lost or ours.seeds < FEWEST_SEEDS:
         return "not judged"
     doubt = 2 * math.sqrt((paper.spread or 0.0) ** 2 + (ours.spread or 0.0) ** 2)
     return "agrees" if abs(ours.mean - paper.value) <= max(metric.tolerance, doubt) else "differs"

@@ -55,7 +55,7 @@ def run(
     end = time.monotonic() + seconds
     with settings(at_once):
         have = {r.id for r in known}
-        first = {place(r.config): r for r in known if r.config.method == "ce"}
+        first = {place(r.config): r for r in known if r.config.method == "ce" and not r.diverged}
         waiting = [c for c in configs if run_id(c) not in have]
         active: list[tuple[LaneRun | TaughtRun, Iterator[None]]] = []
         everything: list[Result] = []

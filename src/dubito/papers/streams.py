@@ -17,9 +17,9 @@ from typing import Any
 
 from .. import _lock
 from ..errors import DubitoError
-from .configs import Config
+from .configs import Config, describe
 from .results import Result, path_of, read, write_result
-from .sweep import _claim, _folder, describe
+from .sweep import _claim, _folder
 
 _LOG = logging.getLogger("dubito")
 RUNS = ".runs"

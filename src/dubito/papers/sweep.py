@@ -27,8 +27,8 @@ from .. import _lock
 from .._files import replace_file
 from .._json import parse_json
 from ..errors import DubitoError
-from .configs import Config, run_id
-from .results import path_of
+from .configs import Config, describe, run_id
+from .results import DIVERGED, path_of
 
 _LOG = logging.getLogger("dubito")
 FAILURE, STARTED = "failure.json", "started.json"
@@ -62,20 +62,14 @@ class Report:
 
     finished: tuple[Config, ...]
     failed: tuple[Failure, ...]
+    diverged: tuple[Config, ...] = ()  # of the finished: they are not repeated, and have no scores
 
     def text(self) -> str:
-        """One line per failed run, then the sums."""
+        """One line per run that failed or diverged, then the sums."""
         lines = [f"{f.kind}: {describe(f.config)}: {f.cause}" for f in self.failed]
-        return "\n".join([*lines, f"{len(self.finished)} finished, {len(self.failed)} failed"]) + "\n"
-
-
-def describe(config: Config) -> str:
-    """A run in a few words, with the name of its folder."""
-    noise = config.noise if config.rate == 0 else f"{config.noise} {config.rate:g}"
-    place = [config.data, config.labels, noise]
-    params = [f"{k}={v}" for k, v in config.params]
-    words = [config.method, *params, *filter(None, place), f"seed {config.seed}"]
-    return f"{run_id(config)[:16]} ({', '.join(map(str, words))})"
+        lines += [f"{DIVERGED}: {describe(c)}" for c in self.diverged]
+        lost = f" ({len(self.diverged)} {DIVERGED})" if self.diverged else ""
+        return "\n".join([*lines, f"{len(self.finished)} finished{lost}, {len(self.failed)} failed"]) + "\n"
 
 
 def sweep(
@@ -126,7 +120,8 @@ def report(configs: Sequence[Config], out: str | os.PathLike[str]) -> Report:
     folder = Path(out)
     finished = tuple(c for c in configs if path_of(folder, c).is_file())
     failures = (_failure(c, folder) for c in configs if not path_of(folder, c).is_file())
-    return Report(finished, tuple(filter(None, failures)))
+    lost = tuple(c for c in finished if DIVERGED in _read(path_of(folder, c)).get("history", {}))
+    return Report(finished, tuple(filter(None, failures)), lost)
 
 
 class _Driver:

@@ -126,7 +126,8 @@ class _FromResults(_Cells):
         chosen = self.configs(cell) if configs is None else configs
         cells = dict.fromkeys(config.cell for config in chosen)
         found = [r for each in cells for r in self.by_cell.get(each, {}).values()]
-        return summarise(found, METRICS[cell.metric])
+        # The runs of a cell that did not diverge are the luckier ones.
+        return None if any(r.diverged for r in found) else summarise(found, METRICS[cell.metric])
 
     def values(self, cell: At) -> Mapping[int, float] | None:
         summary = self.summary(cell)
