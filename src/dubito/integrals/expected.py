@@ -15,6 +15,7 @@ from .factors import factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcAllClasses, fits
 from .fused_mean import on_device, simple
+from .graphs import apart_from_graphs
 from .noise import bank_of, check_kind, fresh_seed
 from .report import Report, warn_of
 from .sampling import by_mc, by_qmc, check_sampling, standard_error
@@ -28,6 +29,7 @@ _RULE_CLASSES = 16  # up to so many, a rule over one factor around each class co
 _WITHIN = ("factors x quadrature", "given its factors the classes are independent")
 
 
+@apart_from_graphs
 @full_precision
 def expected_log_softmax(
     mean: Tensor,
@@ -47,6 +49,8 @@ def expected_log_softmax(
     """Log of the expected tempered softmax of a Gaussian latent, all classes.
 
         log p_c = log E[ softmax(u / tau)_c ],   u = mean + scale * e + factors @ z,   e and z standard normal
+
+    `torch.compile` calls it as it is, between two graphs, whatever the method; it refuses ``fullgraph=True``.
 
     Shapes: mean and scale (..., K), factors (..., K, R), temperature a number or (..., 1); the result is (..., K).
 

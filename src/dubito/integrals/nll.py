@@ -17,6 +17,7 @@ from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready, scaled_gradients
 from .fused_mean import mean_loss, plain
+from .graphs import apart_from_graphs
 from .noise import bank_of, check_kind, fresh_seed, power_of_two
 from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve_any
 from .report import Report, warn_of
@@ -72,6 +73,7 @@ def _flat(latent: Latent, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
     return mean.reshape(-1, classes), scale.reshape(-1, classes), tau.reshape(-1, 1), target.reshape(-1)
 
 
+@apart_from_graphs
 @full_precision
 def expected_softmax_nll(
     mean: Tensor,
@@ -105,6 +107,8 @@ def expected_softmax_nll(
     where the factors are large beside scale and temperature, so that p is a step in them; with more, "auto" takes
     quasi-random points over everything, which were better at equal cost, and method="quadrature" points over the
     factors around the integral.
+
+    `torch.compile` calls it as it is, between two graphs, whatever the method; it refuses ``fullgraph=True``.
 
     Shapes: mean and scale (..., K), factors (..., K, R), target (...), temperature a number or (..., 1).
 

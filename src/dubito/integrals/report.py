@@ -50,5 +50,5 @@ def warn_of(report: Report) -> None:
             "an expected softmax is less exact than asked for: the most points that are taken do not reach `tol` "
             "(report= says by how much)",
             RuntimeWarning,
-            stacklevel=4,  # the caller of the public function, outside its wrapper
+            stacklevel=5,  # the caller of the public function, outside its two wrappers
         )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .._tensors import full_precision
 from .border import as_latent
+from .graphs import apart_from_graphs
 from .noise import bank_blocks, check_kind, fresh_seed, power_of_two, random_blocks, sobol_bank
 from .sampled import BLOCK, Block, _latent, _log_softmax, check_draws
 from .sampling import check_sampling
@@ -45,6 +46,7 @@ def sampled_variance(
     return _accumulate(mean, scale, factors, temperature, blocks)
 
 
+@apart_from_graphs
 @full_precision
 def predictive_variance(
     mean: Tensor,
