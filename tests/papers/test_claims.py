@@ -54,6 +54,15 @@ def test_every_statement_is_listed_and_its_cells_exist(paper):
             assert cell.metric in METRICS
 
 
+def test_where_dominance_holds_no_skill_of_the_sweep_is_left_out():
+    """From .3 on, where groups are drawn until their mean matrix is dominant, up to .7."""
+    first = next(c for c in claims("tanno2019") if c.text.startswith("Trace, GEM and MBEM beat the mean"))
+    skills = {dict(p.cell.fields)["skill"]: p.bound for p in first.parts if isinstance(p, Beyond)}
+    dominant = {c.skill for c in items("tanno2019")["figure3"].make("paper", None, None) if c.dominant}
+    assert skills == {s: pytest.approx(100 * s) for s in dominant if s <= 0.7}
+    assert min(dominant) == 0.3
+
+
 def _cells(part):
     if isinstance(part, Claim | AnyOf):
         return [cell for p in part.parts for cell in _cells(p)]
