@@ -17,21 +17,19 @@ from .likelihood import (
     centred_logs,
     clean,
     counts,
+    first_fit,
     fit,
     posterior,
     prior_strength,
-    start,
 )
+from .notes import notes
 from .plan import Z, around, relabel_plan
 from .result import Audit, Estimate, Step, Suspect
 from .shares import explain, judge, settle, shrink, unforetold
 
 __all__ = ["Audit", "Estimate", "Evidence", "Groups", "Kind", "Step", "Suspect", "audit"]
 
-UNSURE = 0.7  # mean certainty of the calibrated model below which its verdicts deserve doubt themselves
 MOST_DRAWN = 20_000  # labels in one refit for the intervals
-HIDDEN = 0.02  # wrong labels beyond the interval that are worth a note
-FEW = 10  # labels per class below which a row of the matrix is mostly prior
 
 CONFIDENT = ["least confident", "second quarter", "third quarter", "most confident"]
 FORETOLD = ["least noise foretold", "second quarter", "third quarter", "most noise foretold"]
@@ -113,7 +111,7 @@ def _count(name: str, number: Any, expected: str, allowed: bool = True) -> None:
 def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
     y, K, known = inputs.labels, inputs.probs.shape[1], inputs.checked
     x = centred_logs(inputs.probs)
-    first = fit(x, y, start(inputs.probs, y))
+    first = first_fit(x, y, inputs.probs)
     weighed = explain(x, y, first)
     best = weighed.fit
     log_p = clean(best, x)
@@ -152,7 +150,7 @@ def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
         class_prior=prior,
         kind=decide(nested(log_p, y, best.T), groups, rate),
         plan=relabel_plan(p_wrong, todo, draws, doubt) if len(todo) else (),
-        notes=_notes(log_p, y, noise_rate.high, unforetold(best, x), fixed),
+        notes=notes(inputs, best.T, log_p, noise_rate.high, unforetold(best, x), fixed is not None),
         nearby=_nearby(inputs.features, order[:200], neighbours),
         checked=known,
     )
@@ -250,26 +248,6 @@ def _groups(inputs: Inputs, log_p: Array, T: Array, p_wrong: Array, seed: int) -
         codes, names = encode(inputs.annotators)
         out.append(between("annotators", [str(v) for v in names.tolist()], codes, log_p, T, y))
     return tuple(out)
-
-
-def _notes(log_p: Array, y: Array, high: float, missed: float, fixed: Correction | None) -> tuple[str, ...]:
-    notes, K = [], log_p.shape[1]
-    certainty = float(np.exp(log_p.max(1)).mean())
-    if certainty < UNSURE and fixed is None:
-        notes.append(
-            f"the model is only {100 * certainty:.0f} % sure of the true class on average and cannot well tell "
-            "wrong labels from hard items: rely on the order, and on the noise rate only roughly"
-        )
-    if fixed is None and missed > high + HIDDEN:
-        notes.append(
-            f"errors on the very items that the model finds hard look like difficulty: up to {100 * missed:.0f} % "
-            "of the labels could be wrong without showing; to know, check a spot sample (spot_check) and give it "
-            "back (--gold; in Python checked=)"
-        )
-    few = np.flatnonzero(np.bincount(y, minlength=K) < FEW)
-    if len(few):
-        notes.append(f"{len(few)} of {K} classes have fewer than {FEW} labels: their rows are mostly prior")
-    return tuple(notes)
 
 
 def _nearby(features: Array | None, rows: Array, k: int) -> dict[int, tuple[int, ...]]:

@@ -16,6 +16,8 @@ COUNTED = (
 ZEROS = 0.01  # share of exact zeros by which they are known
 RIDGE = 1e-2  # pull of the calibration matrix towards b times the identity, per label
 MOST_WRONG = 0.95  # of the labels of a class, wherever noise is hottest
+USUAL = 0.3  # noise rate of the second start
+ALIKE = 2.0  # difference of log-likelihoods up to which two fits are as good as each other
 MOST_CLASSES = 50  # above, and with few labels, calibration is one number b instead of a matrix
 
 
@@ -105,7 +107,8 @@ def start(probs: Array, labels: Array) -> Fit:
     """Where a fit begins: the probabilities sharpened, and the matrix of the confident counts.
 
     An item is counted for the likeliest class whose probability reaches its mean among labels of that class
-    (Northcutt et al. 2021, confident learning). Other starts end in the same place or in a worse one.
+    (Northcutt et al. 2021, confident learning). Other starts end in the same place or in a worse one, but where
+    this one has classes out of order (`first_fit`).
     """
     K = probs.shape[1]
     own = probs[np.arange(len(labels)), labels]
@@ -128,6 +131,31 @@ def fit(
     for _ in range(rounds):
         begin = _Problem(x, labels, begin, weights).solve(steps)
     return begin
+
+
+def in_order(found: Fit) -> bool:
+    """Whether every class has its own labels the commonest, and the model's probabilities speak for it.
+
+    The likelihood of labels does not know the names of the true classes: a fit may have exchanged them.
+    """
+    own = found.T.argmax(1) == np.arange(len(found.T))
+    return bool(own.all()) and float(np.trace(found.W)) > 0
+
+
+def first_fit(x: Array, labels: Array, probs: Array) -> Fit:
+    """The fit from the confident counts; where that is out of order, one from symmetric noise that is in order.
+
+    With strong noise and a weak model the confident counts of a class can be mostly those of another, and the fit
+    stays there. The second is taken where it is in order and as likely, but for `ALIKE`.
+    """
+    found = fit(x, labels, start(probs, labels))
+    if in_order(found):
+        return found
+    K = x.shape[1]
+    T = blend(np.full(K, USUAL), even(K))
+    other = fit(x, labels, Fit(2 * np.eye(K), np.zeros(K), T, -np.inf))
+    better = in_order(other) and other.log_likelihood > found.log_likelihood - ALIKE
+    return other if better else found
 
 
 class _Problem:

@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .likelihood import MOST_WRONG, Array, Fit, _Problem, clean, counts, fit, judge_without_own, posterior
+from .likelihood import (
+    MOST_WRONG,
+    Array,
+    Fit,
+    _Problem,
+    clean,
+    counts,
+    fit,
+    in_order,
+    judge_without_own,
+    posterior,
+)
 
 # To both sides of the best fit; a share is a scale, so its values are denser near 0.
 SHARES = (1.0, 1.15, 1.3, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
@@ -60,7 +71,8 @@ def explain(x: Array, labels: Array, best: Fit) -> Weighed:
 def heated(x: Array, labels: Array, best: Fit) -> Fit:
     """The best fit where noise grows with the model's doubt: ``h_n ~ exp(b u_n)``, u the standardised entropy.
 
-    People err where items are hard, and there the model is in doubt as well. b is 0 or more.
+    People err where items are hard, and there the model is in doubt as well. b is 0 or more. It ends where a class
+    would change places with another: a matrix with heat can call nearly every label wrong and fit as well.
     """
     log_p = clean(best, x)
     entropy = -(np.exp(log_p) * log_p).sum(1)
@@ -74,7 +86,7 @@ def heated(x: Array, labels: Array, best: Fit) -> Fit:
         heat = np.exp(slope * u)
         heat = np.minimum(heat / heat.mean(), most)
         now = fit(x, labels, replace(found, heat=heat), rounds=1, steps=60)
-        if now.log_likelihood <= found.log_likelihood:
+        if now.log_likelihood <= found.log_likelihood or not in_order(now):
             break
         found = now
     return found
