@@ -76,6 +76,15 @@ def test_clean_labels_are_left_alone(problem):
     assert result.noise_rate.low == result.noise_rate.high == result.noise_rate.value
 
 
+@pytest.mark.parametrize("N", [4, 60, 700])
+def test_no_interval_is_surer_than_so_many_labels_allow(N):
+    """None of N wrong: the share has by the rule of succession a standard deviation of about 1 / (N + 2)."""
+    labels = np.arange(N) % 2
+    found = audit(labels, 0.98 * np.eye(2)[labels] + 0.01, bootstrap=5).noise_rate
+    assert found.low == 0
+    assert found.high >= 1.95 / (N + 2)
+
+
 def test_two_classes_and_class_rates(problem):
     noisy = problem([[0.98, 0.02], [0.35, 0.65]], sharp=5.0)
     result = audit(noisy.labels, noisy.probs, bootstrap=0)

@@ -9,7 +9,9 @@ from product_tables import FAST, NAMES, blobs, dubito, write
 
 from dubito._audit import Estimate, audit
 from dubito._product.auditing import summary
+from dubito._product.choice import Choice
 from dubito._product.findings import Findings
+from dubito._product.page import _summary
 from dubito._report.audits import from_audit
 
 
@@ -26,7 +28,26 @@ def test_noise_of_no_known_kind_is_not_called_hardly_any():
 
     assert "hardly any" not in words(0.05)
     assert "kind of noise: unclear - What kind of noise that is, these labels cannot tell" in words(0.05)
-    assert "kind of noise: none - There is hardly any label noise" in words(0.01)
+    assert "kind of noise: none - There is hardly any label noise that shows" in words(0.01)
+
+
+def test_the_estimated_accuracy_has_its_interval_and_is_rough_where_a_note_says_so():
+    b = blobs(60, 0.0)
+    found = audit(b.given.tolist(), np.eye(3)[b.true] * 0.9 + 0.1 / 3, bootstrap=0)
+    metrics = {
+        "noisy_accuracy": {"value": 0.5, "low": 0.4, "high": 0.6},
+        "estimated_accuracy": {"value": 0.606, "low": 0.31, "high": 0.902},
+    }
+
+    def said(*notes: str) -> str:
+        a = replace(found, notes=notes)
+        judged = Findings(a, np.arange(60), a.probabilities, a.probabilities, np.full(60, -1))
+        return _summary(judged, metrics, Choice("ce", {}, (), ()), "")[1]
+
+    assert said().endswith("and by our estimate 60.6 % of the true classes (31.0 to 90.2 %).")
+    assert "by our estimate roughly 60.6 % of the true classes" in said("the model is weak")
+    metrics["true_accuracy"] = {"value": 0.7, "low": 0.6, "high": 0.8}
+    assert said("the model is weak").endswith("and 70.0 % of the true classes.")
 
 
 def test_labels_of_checked_items_are_counted_once(trained_crowd, three, tmp_path):

@@ -59,6 +59,19 @@ def test_everything_is_written(trained, three):
         assert part in page
 
 
+def test_the_estimated_accuracy_is_no_surer_than_the_noise_rate(trained, three):
+    """Its variance is that of a share of 180 items and that of the noise rate together."""
+    metrics = json.loads((trained / "metrics.json").read_text())
+    about, rate = metrics["estimated_accuracy"], metrics["noise_rate"]
+    error = max(rate["high"] - rate["value"], rate["value"] - rate["low"])
+    chance = 1.96 * (about["value"] * (1 - about["value"]) / 180) ** 0.5
+    assert error > 0.01
+    assert about["value"] - about["low"] == pytest.approx((error**2 + chance**2) ** 0.5, rel=1e-3)
+    saved = read_npz(trained / "out_of_fold.npz", ["probs", "rows"])
+    true = (saved["probs"].argmax(1) == three.true[saved["rows"]]).mean()
+    assert about["low"] <= true <= about["high"]
+
+
 def test_relabel_list_is_ranked_and_waits_for_answers(trained):
     rows = read(trained / "relabel.csv")
     p = [float(r["p_wrong"]) for r in rows]

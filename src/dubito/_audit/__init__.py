@@ -223,9 +223,13 @@ def _drawn_in(draws: Array, scale: float) -> Array:
 
 
 def _rate_error(p_wrong: Array, draws: Array, doubt: float) -> float:
-    """Standard error of the share of wrong labels: of the fit, of chance in each label, and of the model."""
-    chance = (p_wrong * (1 - p_wrong)).sum() / len(p_wrong) ** 2
-    return float((draws.mean(1).var(ddof=1) + chance + doubt**2) ** 0.5)
+    """Standard error of the share of wrong labels: of the fit, of chance in each label, and of the model.
+
+    By the rule of succession it is not below ``1 / (N + 2)``, about that of a share of which none was seen in N.
+    """
+    N = len(p_wrong)
+    chance = (p_wrong * (1 - p_wrong)).sum() / N**2
+    return float((draws.mean(1).var(ddof=1) + chance + doubt**2 + 1 / (N + 2) ** 2) ** 0.5)
 
 
 def _matrix_interval(T: Array, matrices: Array | None, doubt: float) -> Array:

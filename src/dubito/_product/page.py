@@ -65,7 +65,10 @@ def _summary(
     rate, N = found.audit.noise_rate, len(found.audit.given)
     left = " that were not checked" if checked and found.people is None else ""
     noisy, true = metrics["noisy_accuracy"], metrics.get("true_accuracy") or metrics["estimated_accuracy"]
-    how = "" if "true_accuracy" in metrics else "by our estimate "
+    right = f"{100 * true['value']:.1f} % of the true classes"
+    if "true_accuracy" not in metrics:
+        roughly = "roughly " if found.audit.notes else ""
+        right = f"by our estimate {roughly}{right} ({100 * true['low']:.1f} to {100 * true['high']:.1f} %)"
     kind = kind_of(found.audit)[1]
     wrong = (
         f"About {100 * rate.value:.1f} % of the {N:,} labels{left} are wrong (95 % interval "
@@ -74,7 +77,7 @@ def _summary(
     return [
         wrong if N else "Every label was checked: none is left to judge.",
         f"The model ({choice.method}) predicts {100 * noisy['value']:.1f} % of labels that it has not seen, "
-        f"and {how}{100 * true['value']:.1f} % of the true classes.",
+        f"and {right}.",
         worth_checking(found.audit),
     ]
 

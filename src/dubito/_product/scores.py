@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
+from .._audit.plan import Z, around
 from .._random import generator
 from .._report import Bin, Fact
 from ..data import LabelledData
@@ -27,7 +29,7 @@ def measure(data: LabelledData, found: Findings, seed: int) -> dict[str, dict[st
     everyone = np.arange(len(data))
     out = {
         "noisy_accuracy": _interval(scores(data, log_p, torch.from_numpy(everyone)), seed),
-        "estimated_accuracy": _interval(found.posterior[everyone, best], seed),
+        "estimated_accuracy": _estimated(found, found.posterior[everyone, best]),
         "noisy_log_likelihood": _interval(_likelihood(data, found), seed),
     }
     confidence, right = _observed(data, found)
@@ -47,7 +49,10 @@ def measure(data: LabelledData, found: Findings, seed: int) -> dict[str, dict[st
 
 NAMES = {
     "noisy_accuracy": ("held-out labels predicted", "the labels are noisy: a perfect model does not reach 1"),
-    "estimated_accuracy": ("true classes predicted (estimate)", "with the estimated noise taken out"),
+    "estimated_accuracy": (
+        "true classes predicted (estimate)",
+        "with the estimated noise taken out; as uncertain as the noise rate",
+    ),
     "noisy_log_likelihood": ("log-likelihood of a held-out label", "seen through the estimated noise"),
     "calibration_error": ("calibration error", "of the predicted given label, below"),
     "true_accuracy": ("true classes predicted", "against the true labels of the data"),
@@ -83,6 +88,21 @@ def _likelihood(data: LabelledData, found: Findings) -> Array:
     p, label = _observed(data, found)
     value: Array = p.gather(1, label.unsqueeze(1)).clamp(min=1e-12).log().squeeze(1).numpy()
     return value
+
+
+def _estimated(found: Findings, values: Array) -> dict[str, float | None]:
+    """The mean of probabilities, as uncertain as so many items and the noise rate leave it.
+
+    To call another share of the labels wrong changes the true class of at most as many items.
+    """
+    rate, unchecked = found.audit.noise_rate, float((found.gold < 0).mean())
+    error = (
+        max(rate.high - rate.value, rate.value - rate.low) / Z
+    )  # the longer half: the other may end at 0 or 1
+    value = float(values.mean())
+    chance = math.sqrt(max(value * (1 - value), 0.0) / len(values))
+    mean = around(value, math.hypot(chance, unchecked * error))
+    return {"value": mean.value, "low": mean.low, "high": mean.high}
 
 
 def _interval(values: Array, seed: int) -> dict[str, float | None]:

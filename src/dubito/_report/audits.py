@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 FEW_WRONG = 0.02  # share of wrong labels up to which a set counts as clean
 SENTENCES = {
-    "none": "There is hardly any label noise",
+    "none": "There is hardly any label noise that shows",
     "symmetric": "Wrong labels go to all other classes alike (symmetric noise)",
     "pairwise": "Each class is mistaken for one other (pairwise noise)",
     "class-dependent": "How often labels are wrong, and what they become, depends on the class",
