@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from dubito import noise
+from dubito import audit, noise
 from dubito.backbones import MLP
 from dubito.errors import DubitoError
 from dubito.sklearn import NoisyLabelClassifier
@@ -152,6 +152,31 @@ def test_label_quality_finds_wrong_labels(blobs: tuple[np.ndarray, np.ndarray]) 
         clone(fitted).set_params(cv=[(np.arange(60), np.arange(60, 120))]).fit(X, given)
     with pytest.raises(ValueError, match="groups"):
         clone(fitted).set_params(cv=GroupKFold(3)).fit(X, given)
+
+
+@pytest.mark.parametrize("method", ["gce", "ln"])
+def test_label_quality_is_a_probability(method: str) -> None:
+    """The mean over labels is the share of them that is right, whatever the confidence of the method."""
+    X, y = make_blobs(300, centers=[[-4, 0], [4, 0], [0, 6]], random_state=1)
+    wrong = np.random.default_rng(0).random(len(y)) < 0.3
+    for given in (y, np.where(wrong, (y + 1) % 3, y)):
+        quality = NoisyLabelClassifier(method, cv=3, **QUICK).fit(X, given).label_quality_
+        assert ((quality >= 0) & (quality <= 1)).all()
+        assert abs(quality.mean() - (given == y).mean()) < 0.03
+
+
+def test_label_quality_where_classes_cannot_be_told_apart_is_the_models_own_probability() -> None:
+    from dubito.sklearn import _quality
+
+    rng = np.random.default_rng(0)
+    for _ in range(50):  # pure chance: some draw makes another label the commonest of a class
+        labels, p = rng.integers(0, 2, 40), rng.uniform(0.3, 0.7, 40)
+        probs = np.stack([p, 1 - p], 1)
+        if (audit(labels, probs, bootstrap=0).transition.argmax(1) != np.arange(2)).any():
+            break
+    else:
+        pytest.fail("no draw puts classes out of order")
+    assert (_quality(labels, probs) == np.where(labels == 0, p, 1 - p)).all()
 
 
 def test_what_a_fit_does_not_have_is_said(blobs: tuple[np.ndarray, np.ndarray]) -> None:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Generator, Tensor, nn
 
 from . import optim
+from ._audit import audit
 from ._batches import WEIGHT
 from ._crowd_classifier import CrowdClassifier as CrowdClassifier
 from ._estimators import network, seed_of, statistics
@@ -24,7 +25,7 @@ from .backbones import MLP
 from .compose import train_method
 from .data import LabelledData
 from .errors import DubitoError
-from .estimate import label_log_quality, out_of_fold
+from .estimate import out_of_fold
 from .evaluate import predict
 from .methods import Method, parse
 from .train import Run
@@ -64,7 +65,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         model_: the trained `Model`, in float64.
         history_: one record per epoch.
         transition_matrix_: ``T[true, observed]``, where the method is given, estimates or learns one.
-        label_quality_: probability that each training label is right, by models that did not see it (with `cv`).
+        label_quality_: probability that each training label is right: one minus `p_wrong` of `dubito.audit`, by
+            the probabilities of models that did not see the label (with `cv`). Where noise is so strong that the
+            audit cannot tell which class is which, those models' own probability of the label.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -164,7 +167,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     @property
     def label_quality_(self) -> Array:
-        """Probability that each training label is right ``(N,)``, out of fold."""
+        """Probability that each training label is right ``(N,)``, by an audit of out-of-fold predictions."""
         check_is_fitted(self)
         if self._quality is None:
             raise _MissingError(
@@ -204,14 +207,12 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         )
 
     def _label_quality(self, data: LabelledData, seed: int) -> Array:
-        def judge(run: Run, part: LabelledData) -> Tensor:
-            T = _transition(run)
-            log_p = predict(run.model.cpu(), part).log_p
-            return label_log_quality(log_p, part.labels, None if T is None else torch.from_numpy(T))
+        def classes_of(run: Run, part: LabelledData) -> Tensor:
+            return predict(run.model.cpu(), part).log_p
 
         folds = int(self.cv) if isinstance(self.cv, Integral) else _fold_numbers(self.cv, data)
-        found = out_of_fold(partial(self._train, seed=seed), data, folds=folds, seed=seed, predict=judge)
-        return found.double().exp().numpy()
+        found = out_of_fold(partial(self._train, seed=seed), data, folds=folds, seed=seed, predict=classes_of)
+        return _quality(data.labels.numpy(), found.double().softmax(-1).numpy())
 
     def _inputs(self, X: Array) -> Tensor:
         return torch.from_numpy((X - self._mean) / self._scale)
@@ -228,6 +229,16 @@ def _weights(sample_weight: Any, X: Array) -> Tensor:
     if weight.sum() <= 0:
         raise DubitoError("no example counts", where="sample_weight", expected="a weight above 0")
     return torch.from_numpy(weight / weight.mean()).float()
+
+
+def _quality(labels: Array, probs: Array) -> Array:
+    """Probability that each label is right; the model's own where its classes and those of the audit differ."""
+    found = audit(labels, probs, bootstrap=0, neighbours=0)
+    if (found.transition.argmax(1) != np.arange(len(found.classes))).any():
+        own: Array = probs[np.arange(len(labels)), labels]
+        return own
+    quality: Array = 1 - found.p_wrong
+    return quality
 
 
 def _fold_numbers(cv: Any, data: LabelledData) -> Tensor:
