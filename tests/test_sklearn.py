@@ -177,6 +177,8 @@ def test_label_quality_where_classes_cannot_be_told_apart_is_the_models_own_prob
     else:
         pytest.fail("no draw puts classes out of order")
     assert (_quality(labels, probs) == np.where(labels == 0, p, 1 - p)).all()
+    many = rng.dirichlet(np.ones(101), 202)
+    assert (_quality(np.arange(202) % 101, many) == [many[i, i % 101] for i in range(202)]).all()
 
 
 def test_what_a_fit_does_not_have_is_said(blobs: tuple[np.ndarray, np.ndarray]) -> None:

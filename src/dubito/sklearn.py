@@ -34,6 +34,7 @@ Array = np.ndarray[Any, Any]
 
 HIDDEN = (128,)
 FEWEST_EPOCHS, FEWEST_STEPS = 50, 400
+MOST_AUDITED = 100  # classes: an audit fits a matrix, and of a thousand it takes minutes
 
 
 class _MissingError(DubitoError, AttributeError):
@@ -66,8 +67,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         history_: one record per epoch.
         transition_matrix_: ``T[true, observed]``, where the method is given, estimates or learns one.
         label_quality_: probability that each training label is right: one minus `p_wrong` of `dubito.audit`, by
-            the probabilities of models that did not see the label (with `cv`). Where noise is so strong that the
-            audit cannot tell which class is which, those models' own probability of the label.
+            the probabilities of models that did not see the label (with `cv`). With more than a hundred classes,
+            or where noise is so strong that the audit cannot tell which class is which, it is those models' own
+            probability of the label, which is a score.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -232,13 +234,14 @@ def _weights(sample_weight: Any, X: Array) -> Tensor:
 
 
 def _quality(labels: Array, probs: Array) -> Array:
-    """Probability that each label is right; the model's own where its classes and those of the audit differ."""
-    found = audit(labels, probs, bootstrap=0, neighbours=0)
-    if (found.transition.argmax(1) != np.arange(len(found.classes))).any():
-        own: Array = probs[np.arange(len(labels)), labels]
+    """Probability that each label is right: by an audit, or the model's own where that is lost or slow."""
+    own: Array = probs[np.arange(len(labels)), labels]
+    K = probs.shape[1]
+    if K > MOST_AUDITED:
         return own
-    quality: Array = 1 - found.p_wrong
-    return quality
+    found = audit(labels, probs, bootstrap=0, neighbours=0)
+    in_order = (found.transition.argmax(1) == np.arange(K)).all()
+    return 1 - found.p_wrong if in_order else own
 
 
 def _fold_numbers(cv: Any, data: LabelledData) -> Tensor:
