@@ -178,7 +178,7 @@ def test_it_says_truly_why_a_column_is_not_used(three, tmp_path):
         "  not used: age (83 % numbers, gaps in 17 %: fill in numbers, or drop those rows, to use it)" in said
     )
     assert "  not used: odd (80 % numbers, text in 20 %" in said
-    assert "  not used: note (no numbers; --features names columns)" in said
+    assert "  not used: note (no numbers; write it as numbers, as 0 and 1 for no and yes, to use it)" in said
     assert "  not used: b (not named by --features)" in said
 
 

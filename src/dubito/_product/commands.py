@@ -19,7 +19,9 @@ Images = Annotated[Path | None, typer.Option(help="Folder that image paths in th
 Label = Annotated[str | None, typer.Option(help="Column of the label.")]
 Annotator = Annotated[str | None, typer.Option(help="Column of the annotator, for labels of several people.")]
 Item = Annotated[str | None, typer.Option(help="Column of the item, where it has several labels.")]
-Features = Annotated[str | None, typer.Option(help="Columns of numbers, with commas; else all that are.")]
+Features = Annotated[
+    str | None, typer.Option(help="Columns of numbers, with commas; else all but copies of the label.")
+]
 Clean = Annotated[str | None, typer.Option(help="Column of true labels, for scoring only.")]
 Backbone = Annotated[str, typer.Option(help="Network: auto, mlp, lenet5, cnn4, resnet32, timm:NAME, ...")]
 Size = Annotated[int | None, typer.Option(help="Side that images are scaled to.")]

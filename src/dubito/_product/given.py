@@ -18,7 +18,8 @@ from ..data.labels import Coder, in_order, label_text
 from ..data.tables import _number
 from ..errors import DubitoError, nearest
 from .arrays import labels_of
-from .sources import IDS, LABELS, columns, needed, role
+from .names import IDS, LABELS
+from .sources import columns, needed, role
 from .tasks import FitJob
 
 Array = np.ndarray[Any, Any]

@@ -17,12 +17,11 @@ from ..data import LabelledData, Triplets
 from ..data._rows import chunks
 from ..data.labels import label_text
 from ..errors import DubitoError, nearest
-from .sources import IDS, columns, needed, role
+from .names import CHECKED, IDS
+from .sources import columns, needed, role
 from .training import GOLD
 from .writing import write_csv
 
-# Not "label": that may be noisy.
-NAMES = ("gold", "correct", "corrected", "correction", "truth", "true_label")
 ANNOTATOR = "gold"  # checked labels of a crowd are those of an annotator of their own
 FILE = "gold.csv"
 
@@ -53,7 +52,7 @@ def read_gold(
         delimiter = other
         names = columns(path, delimiter)
     key = needed(role(item, (*IDS[:-1], *ITEM), names, path, "item"), names, path, "item")
-    value = needed(role(label, NAMES, names, path, "label"), names, path, "label")
+    value = needed(role(label, CHECKED, names, path, "label"), names, path, "label")
     ids, classes = set(data.ids or ()), set(data.classes)
     found: dict[str, str] = {}
     for chunk in chunks(path, [key, value], delimiter=delimiter):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._report import Fact
 from ..data import LabelledData
-from ..data.tables import _number
 from .arrays import NO_LABEL
-from .sources import MOSTLY, Source, first_rows
+from .features import reason
+from .sources import Source, first_rows
 from .training import Setting
 
 MOST_NAMES = 8
-GAPS = ("", "none", "nan", "nat")
 
 
 def facts(data: LabelledData, source: Source) -> list[Fact]:
@@ -74,27 +71,12 @@ def _not_used(source: Source) -> list[str]:
 
 
 def _reasons(source: Source, names: tuple[str, ...]) -> dict[str, str]:
-    """Why columns are no features, by their first rows, as `sources` decides it."""
+    """Why columns are no features, by their first rows, as `features` decides it."""
     if source.image or not names:
         return dict.fromkeys(names, "the images are what is learned from")
-    cells = first_rows(Path(source.path), names, source.delimiter).cells
-    return {name: _reason(cells[name], source.item is not None) for name in names}
-
-
-def _reason(cells: Sequence[Any], crowd: bool) -> str:
-    numbers = sum(_number(c) == _number(c) and not isinstance(c, bool) for c in cells) / len(cells)
-    gaps = sum(str(c).strip().lower() in GAPS for c in cells) / len(cells)
-    if numbers >= MOSTLY:
-        return f"{'not the same for all labels of an item, or ' if crowd else ''}not named by --features"
-    if numbers == 0:
-        return "no numbers; --features names columns"
-    parts = ("gaps", gaps), ("text", 1 - numbers - gaps)
-    rest = ", ".join(f"{what} in {_percent(share)}" for what, share in parts if share > 1e-9)
-    return f"{_percent(numbers)} numbers, {rest}: fill in numbers, or drop those rows, to use it"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if 0.01 <= share <= 0.99 else f"{100 * share:.2g} %"
+    wanted = dict.fromkeys(n for n in (*names, source.label, source.item) if n is not None)
+    head = first_rows(Path(source.path), list(wanted), source.delimiter)
+    return {n: reason(head, n, source.label, source.item) or "not named by --features" for n in names}
 
 
 def given(data: LabelledData) -> Tensor:

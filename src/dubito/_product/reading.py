@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..crowd.command import MOST_CLASSES, MOSTLY_OWN
 from ..data import ImageFiles, LabelledData, Triplets, image_folder, read_table
 from ..data._rows import chunks
 from ..data.labels import Coder
 from ..errors import DubitoError
 from .arrays import minus_one, read_arrays
+from .classes import refuse_numbers
 from .sources import Source
 
 MOST_BYTES = 2 << 30  # images up to this are decoded once and kept; above, whenever a batch needs them
@@ -102,13 +102,7 @@ def read(source: Source) -> tuple[LabelledData, Source]:
             got=", ".join(data.classes) or "no labels",
             remedy=minus_one(source),
         )
-    if data.num_classes > max(MOST_CLASSES, MOSTLY_OWN * len(data)):
-        raise DubitoError(
-            "nearly every item has a class of its own: these seem to be numbers, not classes",
-            where=f"{source.path}, {source.label or 'folders'}",
-            got=f"{data.num_classes} classes of {len(data)} items",
-            remedy="name the column of classes with --label",
-        )
+    refuse_numbers(data.classes, len(data), f"{source.path}, {source.label or 'folders'}")
     ids = data.ids if data.ids is not None else [str(i + 1) for i in range(len(data))]
     return replace(kept(data), ids=distinct(ids)), source
 

@@ -12,22 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from ..crowd._files import separated
-from ..crowd.command import ANNOTATOR, ITEM, LABEL
+from ..crowd.command import ANNOTATOR, ITEM
 from ..data._rows import Chunk, chunks
-from ..data.tables import _number
+from ..data.labels import label_text
 from ..errors import DubitoError, nearest
+from .classes import refuse_numbers
+from .features import found_features, why_nothing
+from .names import CLEAN, IDS, IMAGES, INPUT_KEYS, LABELS, MASKS
 from .tasks import FitJob
 
-LABELS = (*LABEL, "y", "target", "labels")
-CLEAN = ("truth", "true_label", "clean_label", "clean", "true_class", "ground_truth", "true", "y_true")
-IDS = ("id", "item", "item_id", "task", "task_id", "name", "example", "example_id", "index", "")
-IMAGES = ("image", "image_path", "file", "filename", "file_name", "path")
-INPUT_KEYS = ("x", "X", "inputs", "features", "images", "x_train")
-MASKS = ("mask", "masks", "annotations", "segmentations", "labels")  # beside one folder of images
 TABLES = (".csv", ".tsv", ".txt", ".tab", ".parquet", ".pq")
-MOSTLY = (
-    0.9  # share of numbers that makes a column a feature; what is no number in it is then refused by line
-)
 
 
 @dataclass(frozen=True)
@@ -172,15 +166,16 @@ def _table(job: FitJob) -> Source:
     features: tuple[str, ...] = ()
     if image is None:
         _check_features(job, names, (label, clean, annotator, item))
-        numbers = (n for n in free if n in head.cells and numeric(head.cells[n]))
-        features = job.features or tuple(n for n in numbers if item is None or of_items(head, item, n))
+        features = job.features or found_features(head, free, label, item)
         if not features:
+            classes = {text for cell in head.cells[label] if (text := label_text(cell)) is not None}
+            refuse_numbers(classes, len(head.numbers), f"{path}, {label}")
             raise DubitoError(
                 "nothing to learn from",
                 where=str(path),
                 expected="columns of numbers, or a column of image files with --images DIR",
                 got=", ".join(names[:12]),
-                remedy=_why_nothing(names, annotator, head),
+                remedy=why_nothing(names, annotator, head, label, item),
             )
     return Source(
         "table",
@@ -207,33 +202,6 @@ def _check_features(job: FitJob, names: Sequence[str], labels: Sequence[str | No
             raise DubitoError("labels cannot be a feature too", where=where, got=repr(name), remedy=remedy)
     if job.size is not None:
         raise DubitoError("--size is for images", where=str(job.data), got="a table of numbers")
-
-
-def _why_nothing(names: Sequence[str], annotator: str | None, head: Chunk) -> str | None:
-    twice = next((n for n in names if list(names).count(n) > 1), None)
-    if twice is not None:
-        return f"columns that share a name are left out: rename one of those called {twice!r}"
-    for name, cells in head.cells.items():
-        if numeric([c.replace(",", ".", 1) if isinstance(c, str) else c for c in cells]) and not numeric(
-            cells
-        ):
-            where = head.where(0, name).rpartition(", line")[2]
-            return f"write decimal points, not commas, as in line{where}: {cells[0]!r}"
-        if numeric([c for c in cells if c is not None and str(c).strip()]) and not numeric(cells):
-            return f"fill the gaps in column {name!r}, or drop those rows"
-    return "for labels alone use `dubito crowd`" if annotator else None
-
-
-def numeric(cells: Sequence[Any]) -> bool:
-    """Whether a column holds numbers, a few slips apart."""
-    numbers = sum(_number(c) == _number(c) and not isinstance(c, bool) for c in cells)
-    return len(cells) > 0 and numbers >= MOSTLY * len(cells)
-
-
-def of_items(head: Chunk, item: str, name: str) -> bool:
-    """Whether a column is the same in all rows of an item; otherwise it tells of a label, as its time does."""
-    first: dict[str, Any] = {}
-    return all(first.setdefault(i, cell) == cell for i, cell in zip(head.cells[item], head.cells[name]))
 
 
 def _image(job: FitJob, head: Chunk, names: Sequence[str]) -> tuple[str | None, Path | None]:

@@ -253,6 +253,8 @@ def _numbers(chunk: Chunk, rows: Sequence[int], column: str) -> Array:
 
 
 def _number(cell: Any) -> float:
+    if isinstance(cell, str) and "_" in cell:
+        return math.nan  # Python would read the code 1_2 as 12
     try:
         return float(cell)
     except (TypeError, ValueError, OverflowError):
