@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from dubito import heads, noise
+from dubito._random import permutation
 from dubito.data import LabelledData
+from dubito.data._alike import alike
 from dubito.data._labelled import Triplets
 from dubito.errors import DubitoError
 from dubito.estimate import anchor_transition, fold_numbers, label_log_quality, out_of_fold
@@ -155,3 +157,64 @@ def test_labels_that_were_not_given_and_several_masks() -> None:
         classes=("a", "b"),
     )
     assert torch.bincount(fold_numbers(pictures, folds=4, seed=0)).tolist() == [3, 3, 3, 3]
+
+
+def copied(times: Tensor, seed: int = 0) -> tuple[LabelledData, Tensor]:
+    """Inputs that occur so many times each, in any order, and which of them each example has."""
+    source = torch.Generator().manual_seed(seed)
+    which = torch.arange(len(times)).repeat_interleave(times)
+    which = which[torch.randperm(len(which), generator=source)]
+    x = torch.randn(len(times), 3, generator=source)
+    return LabelledData(x[which], which % 3), which
+
+
+@pytest.mark.parametrize("upsampled", [False, True])
+def test_copies_of_an_input_are_in_one_fold_and_folds_stay_even(upsampled: bool) -> None:
+    times = torch.full((120,), 2)
+    if upsampled:
+        times[::3] = 7  # all of class 0
+    data, which = copied(times)
+    number = fold_numbers(data, folds=4, seed=3)
+    for w in range(120):
+        assert len(number[which == w].unique()) == 1
+    for k in range(3):  # 40 inputs per class, ten in every fold
+        assert torch.bincount(number[data.labels == k]).tolist() == [10 * int(times[k])] * 4
+
+    def predict(rest: LabelledData, held_out: LabelledData) -> Tensor:
+        a, b = (set(map(tuple, p.batch(torch.arange(len(p))).tolist())) for p in (rest, held_out))
+        assert not a & b
+        return torch.zeros(len(held_out), 3)
+
+    out_of_fold(lambda rest: rest, data, folds=4, predict=predict)
+
+
+def test_data_without_copies_keeps_the_folds_it_had() -> None:
+    """Dealt as before copies were looked for, here written out."""
+    y = torch.arange(90) % 4
+    order = permutation(90, 5, purpose="folds")
+    expected = torch.empty(90, dtype=torch.int64)
+    expected[order[torch.sort(y[order], stable=True).indices]] = torch.arange(90) % 4
+    assert torch.equal(fold_numbers(numbered(y), folds=4, seed=5), expected)
+
+
+def test_groups_stay_together_and_few_patterns_are_no_copies() -> None:
+    group = torch.arange(60) % 12
+    data = numbered(torch.arange(60) % 2, extra={"group": group})
+    number = fold_numbers(data, folds=3)
+    assert all(len(number[group == g].unique()) == 1 for g in range(12))
+    assert torch.bincount(number).tolist() == [20, 20, 20]
+    with pytest.raises(DubitoError, match=r"fewer groups than folds.*2 to 12 folds"):
+        fold_numbers(data, folds=13)
+    patterns = LabelledData((torch.arange(200) % 4).float().unsqueeze(1), torch.arange(200) % 2)
+    number = fold_numbers(patterns, folds=2)
+    assert len(number[patterns.inputs[:, 0] == 0].unique()) == 2
+
+
+def test_images_and_zeros_of_either_sign_are_alike() -> None:
+    pictures = torch.randint(0, 256, (60, 1, 4, 4), dtype=torch.uint8)
+    twice = LabelledData(torch.cat([pictures, pictures]), torch.arange(120) % 2)
+    assert torch.equal(alike(twice), torch.arange(60).repeat(2))
+    x = torch.arange(60.0).unsqueeze(1)
+    signed = LabelledData(torch.cat([x, -x[:1]]), torch.arange(61) % 2)
+    assert alike(signed).tolist()[-1] == 0
+    assert alike(twice.subset(torch.arange(60))) is None

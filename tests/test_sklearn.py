@@ -181,6 +181,43 @@ def test_label_quality_where_classes_cannot_be_told_apart_is_the_models_own_prob
     assert (_quality(np.arange(202) % 101, many) == [many[i, i % 101] for i in range(202)]).all()
 
 
+def test_copies_and_groups_are_judged_by_models_that_saw_none_of_them(
+    blobs: tuple[np.ndarray, np.ndarray],
+) -> None:
+    """Cross-entropy learns copies by heart: a wrong label is found only if its copy is left out with it."""
+    X, y = blobs
+    given = y.copy()
+    given[::10] = (given[::10] + 1) % 3
+    hearty = NoisyLabelClassifier("ce", cv=3, **QUICK | {"epochs": 150})
+    X2, given2, wrong = np.concatenate([X, X]), np.concatenate([given, given]), np.tile(given != y, 2)
+    quality = hearty.fit(X2, given2).label_quality_
+    assert np.median(quality[wrong]) < 0.05
+    patients = np.array([f"patient {i % 30}" for i in range(120)])
+    seen: list[set[str]] = []
+    by_row = {tuple(x): p for x, p in zip(X.astype(np.float32).tolist(), patients)}
+
+    def backbone(shape: tuple[int, ...], source: torch.Generator) -> torch.nn.Module:
+        net = MLP(shape[0], (4,), generator=source)
+        seen.append(set())
+        net.register_forward_pre_hook(
+            lambda m, x, mine=seen[-1]: (
+                mine.update(by_row[tuple(r)] for r in x[0].tolist()) if m.training else None
+            )
+        )
+        return net
+
+    options = {"backbone": backbone, "standardize": False, "random_state": 0, "epochs": 1, "device": "cpu"}
+    for cv in (3, GroupKFold(3)):
+        seen.clear()
+        NoisyLabelClassifier("ce", cv=cv, **options).fit(X, given, groups=patients)
+        assert [len(s) for s in seen] == [30, 20, 20, 20]
+    seen.clear()
+    NoisyLabelClassifier("ce", validation_fraction=0.2, **options).fit(X, given, groups=patients)
+    assert [len(s) for s in seen] == [24]
+    with pytest.raises(ValueError, match="inconsistent"):
+        NoisyLabelClassifier("ce", cv=3, **options).fit(X, given, groups=patients[:50])
+
+
 def test_what_a_fit_does_not_have_is_said(blobs: tuple[np.ndarray, np.ndarray]) -> None:
     fitted = NoisyLabelClassifier("ce", epochs=1).fit(*blobs)
     assert not hasattr(fitted, "label_quality_")

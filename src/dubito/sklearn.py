@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Generator, Tensor, nn
@@ -20,10 +19,12 @@ from . import optim
 from ._audit import audit
 from ._batches import WEIGHT
 from ._crowd_classifier import CrowdClassifier as CrowdClassifier
+from ._estimator_splits import groups_of, held_out, splitter_folds
 from ._estimators import network, seed_of, statistics
 from .backbones import MLP
 from .compose import train_method
 from .data import LabelledData
+from .data._alike import GROUP
 from .errors import DubitoError
 from .estimate import out_of_fold
 from .evaluate import predict
@@ -52,7 +53,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             epochs may not be.
         backbone: ``"auto"``, a small perceptron; a name for `backbones.build`, with images ``(N, C, H, W)`` for
             networks that read them; or a function ``(shape, generator) -> network`` with `out_features`.
-        cv: number of folds for `label_quality_`, or a splitter of scikit-learn; None: it is not computed.
+        cv: number of folds for `label_quality_`, of which none shares an input with another; or a splitter of
+            scikit-learn, which cuts as it will; None: it is not computed.
         epochs: None: 50, or more where the data is so small that these make fewer than 400 steps.
         batch_size, learning_rate: of Adam.
         validation_fraction: share of the data that is held out to choose the epoch with the best accuracy on its
@@ -108,13 +110,15 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.random_state = random_state
         self.device = device
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NoisyLabelClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> NoisyLabelClassifier:
         """Train on examples and their noisy labels.
 
         Arguments:
             X: array or frame ``(N, features)``, or images for a backbone that reads them.
             y: labels ``(N,)``, numbers or text.
             sample_weight: how much each example counts ``(N,)``, not negative; only their ratios matter.
+            groups: the group of each example ``(N,)``, as its patient: neither folds nor the split for validation
+                cut one, and a splitter as ``cv`` is handed them. By default examples with the same input.
         """
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=self.backbone != "auto")
@@ -131,7 +135,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             self._inputs(X).to(torch.get_default_dtype()),
             torch.from_numpy(codes.astype(np.int64)),
             classes=tuple(str(c) for c in self.classes_),
-            extra={} if weight is None else {WEIGHT: weight},
+            extra={k: v for k, v in {WEIGHT: weight, GROUP: groups_of(groups, X)}.items() if v is not None},
             name="training data",
         )
         run = self._train(data, seed)
@@ -187,7 +191,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         method, params = (self.method, {}) if isinstance(self.method, Method) else parse(self.method)
         train, valid, select = data, None, "last"
         if self.validation_fraction is not None:
-            train, valid = _held_out(data, self.validation_fraction, seed)
+            train, valid = held_out(data, self.validation_fraction, seed)
             select = "best"
         steps = math.ceil(len(train) / self.batch_size)
         return train_method(
@@ -212,7 +216,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         def classes_of(run: Run, part: LabelledData) -> Tensor:
             return predict(run.model.cpu(), part).log_p
 
-        folds = int(self.cv) if isinstance(self.cv, Integral) else _fold_numbers(self.cv, data)
+        folds = int(self.cv) if isinstance(self.cv, Integral) else splitter_folds(self.cv, data)
         found = out_of_fold(partial(self._train, seed=seed), data, folds=folds, seed=seed, predict=classes_of)
         return _quality(data.labels.numpy(), found.double().softmax(-1).numpy())
 
@@ -242,35 +246,6 @@ def _quality(labels: Array, probs: Array) -> Array:
     found = audit(labels, probs, bootstrap=0, neighbours=0)
     in_order = (found.transition.argmax(1) == np.arange(K)).all()
     return 1 - found.p_wrong if in_order else own
-
-
-def _fold_numbers(cv: Any, data: LabelledData) -> Tensor:
-    """The fold of each example according to a splitter, or an iterable of (train, test) indices."""
-    number = torch.full((len(data),), -1)
-    splits = check_cv(cv, data.labels.numpy(), classifier=True).split(
-        data.labels.numpy(), data.labels.numpy()
-    )
-    for fold, (_, test) in enumerate(splits):
-        if (number[test] >= 0).any():
-            break
-        number[test] = fold
-    else:
-        if (number >= 0).all():
-            return number
-    raise DubitoError("every example must be held out once", where="cv", remedy="use cv=5 or a KFold")
-
-
-def _held_out(data: LabelledData, fraction: float, seed: int) -> tuple[LabelledData, LabelledData]:
-    count = round(fraction * len(data)) if 0 < fraction < 1 else 0
-    if not 0 < count < len(data):
-        raise DubitoError(
-            "nothing to hold out or to train on",
-            where="validation_fraction",
-            expected="a share between 0 and 1 that leaves examples on both sides",
-            got=f"{fraction} of {len(data)} examples",
-        )
-    train, valid = data.split(len(data) - count, count, seed=seed, purpose="validation")
-    return train, valid
 
 
 def _transition(run: Run) -> Array | None:

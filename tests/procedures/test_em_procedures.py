@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 import numpy as np
@@ -219,6 +220,19 @@ def test_a_timid_model_is_believed_and_a_loud_one_toned_down():
     wrong = torch.eye(3)[torch.randint(0, 3, (500,), generator=source)]
     loud = (5 * wrong).log_softmax(-1)
     assert weigh_model(loud, labels)[0].max() < loud[0].max()
+
+
+def test_cross_fitting_leaves_copies_of_an_item_out_together():
+    data = crowd_data(n=80)
+    inputs = data.inputs.clone()
+    inputs[60:] = inputs[:20]
+    procedure = CrossFittedEM(linear(), folds=4, seed=1)
+    procedure.begin(dataclasses.replace(data, inputs=inputs))
+    assert torch.equal(procedure.fold[60:], procedure.fold[:20])
+    other = CrossFittedEM(linear(), folds=4, seed=1)
+    other.begin(data)
+    assert torch.equal(procedure.fold[:60], other.fold[:60])
+    assert not torch.equal(other.fold[60:], other.fold[:20])
 
 
 def test_what_is_refused():

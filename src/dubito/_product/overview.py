@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .._report import Fact
 from ..data import LabelledData
+from ..data._alike import alike
 from .arrays import NO_LABEL
 from .features import reason
 from .sources import Source, first_rows
@@ -27,6 +28,7 @@ def facts(data: LabelledData, source: Source) -> list[Fact]:
     again = _repeated(data)
     if again:
         out.append(Fact("ids that occur again", len(again), note=f"told apart by a number: {again[0]}"))
+    out += copies(data)
     out.append(Fact("classes", data.num_classes, note=_names(data.classes, count=False)))
     if data.crowd is not None:
         each = torch.bincount(data.crowd.item, minlength=len(data))
@@ -125,6 +127,24 @@ def repeats(item: Tensor, annotator: Tensor, label: Tensor) -> list[Fact]:
     differ = int((kinds > 1).sum())
     note = f"{again - differ:,} repeat one label, {differ:,} contradict it; each label counts"
     return [Fact("repeated labels", f"{again:,} pair{'s'[: again > 1]} of item and annotator", note=note)]
+
+
+def copies(data: LabelledData) -> list[Fact]:
+    """How many items have an input that another one has too; empty if there are none.
+
+    Example:
+        >>> x = torch.arange(60.0).unsqueeze(1)
+        >>> twice = LabelledData(torch.cat([x, x[:2]]), torch.arange(62) % 2)
+        >>> [sentence(f) for f in copies(twice)]
+        ['items alike: 4 in 2 groups (kept in one fold each)']
+    """
+    group = alike(data)
+    sizes = torch.zeros(0) if group is None else torch.bincount(group)
+    sizes = sizes[sizes > 1]
+    if not len(sizes):
+        return []
+    value = f"{int(sizes.sum()):,} in {len(sizes):,} group{'s'[: len(sizes) > 1]}"
+    return [Fact("items alike", value, note="kept in one fold each")]
 
 
 def sentence(fact: Fact) -> str:

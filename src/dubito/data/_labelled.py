@@ -55,7 +55,7 @@ class LabelledData:
         ids: a name per example, for reports.
         crowd: labels of several annotators; `item` counts the examples of this set.
         annotators: names of the annotators.
-        extra: further per-example tensors (votes, the photo a crop came from).
+        extra: further per-example tensors (votes, the photo a crop came from); "group" keeps its numbers together.
         name: what to call the set in messages.
 
     Example:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .._random import permutation
+from ..data._alike import as_first, first_of, together
 from ..errors import DubitoError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def out_of_fold(
 
     The data is cut into folds with about the same share of each class (`fold_numbers`), `train` is called once per
     fold on all the others, and `predict` on the examples left out. With several annotators whole items are left
-    out, with all their labels.
+    out, with all their labels. Examples with the same input, and those of one group, are left out together.
 
     Shapes: the result is ``(N, ..., K)``, in the order of the data.
 
@@ -74,10 +75,14 @@ def out_of_fold(
 
 
 def fold_numbers(data: LabelledData, *, folds: int = 5, seed: int = 0) -> Tensor:
-    """The fold of each example, 0 to folds - 1: a function of the labels and the seed.
+    """The fold of each example, 0 to folds - 1: a function of labels, copies and the seed.
 
     Folds differ in size by at most one, and so do their counts of each class. Items with several labels are sorted
     by their most frequent one; examples without a label and pictures with a label per pixel are dealt at random.
+
+    Copies of one input are dealt into one fold, as otherwise their labels would be judged by a model that saw them,
+    and so are the examples of one group: ``data.extra["group"]``, a number per example. Folds then are about equal.
+    With fewer than 50 different inputs equal ones are taken for patterns, not for copies.
 
     Example:
         >>> from dubito.data import LabelledData
@@ -89,12 +94,26 @@ def fold_numbers(data: LabelledData, *, folds: int = 5, seed: int = 0) -> Tensor
     n = len(data)
     if not 2 <= folds <= n:
         raise DubitoError("no such number of folds", expected=f"2 to {n}, the number of examples", got=folds)
+    group = together(data)
     order = permutation(n, seed, purpose="folds", device=data.device)
+    if group is not None:
+        order = _one_of_each(order, group, folds)
     # Classes one after the other, at random within each, dealt out in turn like cards.
     order = order[torch.sort(_stratum(data)[order], stable=True).indices]
     number = torch.empty(n, dtype=torch.int64, device=data.device)
-    number[order] = torch.arange(n, device=data.device) % folds
-    return number
+    number[order] = torch.arange(len(order), device=data.device) % folds
+    return as_first(number, group)
+
+
+def _one_of_each(order: Tensor, group: Tensor, folds: int) -> Tensor:
+    """The first example of each group, in this order, large groups last, so that folds get as many of each size."""
+    sizes = torch.bincount(group)
+    if len(sizes) < folds:
+        raise DubitoError(
+            "fewer groups than folds, and no group is cut", expected=f"2 to {len(sizes)} folds", got=folds
+        )
+    kept = order[first_of(group)[group[order]] == order]
+    return kept[torch.sort(sizes[group[kept]], stable=True).indices]
 
 
 def _given(folds: Tensor, data: LabelledData) -> Tensor:

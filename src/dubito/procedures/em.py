@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from .._batches import Batch
 from .._random import permutation
 from ..data import LabelledData
+from ..data._alike import as_first, together
 from ..data._labelled import Triplets
 from ..errors import DubitoError
 from ..evaluate import predict
@@ -199,11 +200,11 @@ class CrossFittedEM(GeneralisedEM):
         self.others = nn.ModuleList(copy.deepcopy(model) for _ in range(folds))
 
     def begin(self, data: LabelledData) -> None:
-        """Posteriors from the votes, and the cut into folds."""
+        """Posteriors from the votes, and the cut into folds, where items of one input stay together."""
         super().begin(data)
         self.single = bool((torch.bincount(crowd_of(data).item) <= 1).all())
         order = permutation(len(data), self.seed, purpose="folds", device=data.device)
-        self.register_buffer("fold", order % self.folds)
+        self.register_buffer("fold", as_first(order % self.folds, together(data)))
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """The losses of all networks; no parameter is shared, so each gets its own gradient."""
