@@ -102,6 +102,25 @@ def test_units_of_features_do_not_matter(blobs: tuple[np.ndarray, np.ndarray]) -
     np.testing.assert_allclose(plain, scaled, atol=1e-3)
 
 
+@pytest.mark.parametrize("far", [1e3, 1e9, 1e30])
+def test_a_slip_of_the_keyboard_sets_no_scale(blobs: tuple[np.ndarray, np.ndarray], far: float) -> None:
+    X, y = blobs
+    X2, y2 = np.concatenate([X, [[far, far]]]), np.append(y, 0)
+    assert NoisyLabelClassifier(**QUICK | {"epochs": 40}).fit(X2, y2).score(X, y) > 0.95
+    with pytest.raises(DubitoError, match=r"numbers too large to be told apart at X.*power of ten"):
+        NoisyLabelClassifier(**QUICK).fit(X * 1e200, y)
+
+
+def test_standardised_features_are_drawn_in() -> None:
+    X = np.random.default_rng(0).normal(size=(50, 2)) * [1, 100]
+    m, s = X.mean(0), X.std(0)
+    fitted = NoisyLabelClassifier("ce", epochs=1).fit(X, np.arange(50) % 2)
+    z = (X - m) / s
+    np.testing.assert_allclose(fitted._inputs(X).numpy(), np.log(z + np.sqrt(z**2 + 1)), atol=1e-12)
+    plain = NoisyLabelClassifier("ce", epochs=1, standardize=False).fit(X, np.arange(50) % 2)
+    np.testing.assert_array_equal(plain._inputs(X).numpy(), X)
+
+
 def test_weights_decide_which_labels_count(blobs: tuple[np.ndarray, np.ndarray]) -> None:
     """Every example twice, with its label and with a wrong one: the weighted copy wins."""
     X, y = blobs

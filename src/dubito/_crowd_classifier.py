@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from . import optim
 from ._crowd_posteriors import Judged, judge, questions
 from ._crowd_rows import aligned, is_table, one_annotator, same_items, table_classes
-from ._estimators import network, seed_of, statistics
+from ._estimators import network, seed_of, standardised, statistics
 from .backbones import MLP
 from .compose import train_method
 from .crowd import CrowdLabels, Questions
@@ -259,8 +259,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def _inputs(self, X: Array) -> Tensor:
-        X = (X - self._mean) / self._scale
-        return torch.from_numpy(np.arcsinh(X) if self.standardize and X.ndim == 2 else X)
+        return standardised(X, self._mean, self._scale, self.standardize)
 
 
 def _backbone(backbone: Any, shape: tuple[int, ...], source: Generator) -> nn.Module:

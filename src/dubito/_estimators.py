@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from torch import Generator, nn
+import torch
+from torch import Generator, Tensor, nn
 
+from ._outliers import near
 from .backbones import build
+from .errors import DubitoError
 
 Array = np.ndarray[Any, Any]
 
@@ -23,11 +26,29 @@ def seed_of(random_state: Any) -> int:
 
 
 def statistics(X: Array) -> tuple[Array, Array]:
-    """Mean and deviation per feature or channel (axis 1), shaped to broadcast; 1 where nothing varies."""
+    """Mean and deviation per feature or channel (axis 1), shaped to broadcast; 1 where nothing varies.
+
+    Features heed no single value far beyond all others.
+    """
     axes = (0, *range(2, X.ndim))
-    mean, scale = X.mean(axes, keepdims=True), X.std(axes, keepdims=True)
+    some = near(X) if X.ndim == 2 else X
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, scale = some.mean(axes, keepdims=True), some.std(axes, keepdims=True)
+    if not np.isfinite(scale).all():
+        raise DubitoError(
+            "numbers too large to be told apart",
+            where="X",
+            got=f"{np.abs(X).max():.3g}",
+            remedy="divide them by a power of ten",
+        )
     # A constant feature keeps a rounding error of its mean as deviation.
     return mean, np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
+
+
+def standardised(X: Array, mean: Array | float, scale: Array | float, draw_in: bool) -> Tensor:
+    """Inputs brought to mean 0 and deviation 1; features, if asked, drawn in by asinh."""
+    X = (X - mean) / scale
+    return torch.from_numpy(np.arcsinh(X) if draw_in and X.ndim == 2 else X)
 
 
 def network(backbone: str | Callable[..., nn.Module], shape: tuple[int, ...], source: Generator) -> nn.Module:

@@ -20,7 +20,7 @@ from ._audit import audit
 from ._batches import WEIGHT
 from ._crowd_classifier import CrowdClassifier as CrowdClassifier
 from ._estimator_splits import groups_of, held_out, splitter_folds
-from ._estimators import network, seed_of, statistics
+from ._estimators import network, seed_of, standardised, statistics
 from .backbones import MLP
 from .compose import train_method
 from .data import LabelledData
@@ -45,7 +45,8 @@ class _MissingError(DubitoError, AttributeError):
 class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier for labels that deserve doubt, by any method of `dubito.methods`.
 
-    Sizes and classes are found in `fit`, features are standardised there, and labels may be numbers or text.
+    Sizes and classes are found in `fit`, and labels may be numbers or text. Features are standardised there, and
+    then drawn in by asinh, so that outliers count by their logarithm.
 
     Arguments:
         method: a method and its parameters, as ``"gce"``, ``"ln:temperature=0.5,lam=0.1"`` or ``"mine.py:mine"``;
@@ -59,7 +60,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         batch_size, learning_rate: of Adam.
         validation_fraction: share of the data that is held out to choose the epoch with the best accuracy on its
             noisy labels; None: all data is trained on, and the last epoch is taken.
-        standardize: bring every feature (or channel) to mean 0 and deviation 1.
+        standardize: bring every feature (or channel) to mean 0 and deviation 1, and draw features in by asinh.
         random_state: an integer makes fits repeatable; None draws a new seed.
         device: "cpu", "cuda" or "auto".
 
@@ -221,7 +222,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return _quality(data.labels.numpy(), found.double().softmax(-1).numpy())
 
     def _inputs(self, X: Array) -> Tensor:
-        return torch.from_numpy((X - self._mean) / self._scale)
+        return standardised(X, self._mean, self._scale, self.standardize)
 
 
 def _backbone(backbone: Any, shape: tuple[int, ...], source: Generator) -> nn.Module:

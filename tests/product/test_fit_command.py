@@ -167,6 +167,22 @@ def test_a_scale_is_exact_far_from_zero_and_leaves_constants():
         scale_of(LabelledData(1e200 * x, torch.zeros(5, dtype=torch.int64)))
 
 
+def test_a_slip_of_the_keyboard_sets_no_scale(three, tmp_path):
+    """One value of 1e9 hid all differences of the others."""
+    rows = [(*x, NAMES[k]) for x, k in zip(three.x, three.given)]
+    table = write(tmp_path / "t.csv", ["a", "b", "label"], [*rows, (1e9, 1e9, "ant")])
+    dubito("fit", table, "--out", tmp_path / "run", "--method", "gce", *LONGER)
+    predicted = [r["predicted"] for r in read(tmp_path / "run" / "predictions.csv")]
+    assert np.mean(predicted[:-1] == NAMES[three.true]) > 0.93
+    x = torch.tensor([[0.0], [1.0], [2.0], [3.0], [1e9]], dtype=torch.float64)
+    scale = scale_of(LabelledData(x, torch.zeros(5, dtype=torch.int64)))
+    # 1e9 is more than a hundred times the distance of the quartiles, 2, from the median: the median stands for it.
+    assert scale.mean == pytest.approx(((0 + 1 + 2 + 3 + 2) / 5,))
+    assert scale.std == pytest.approx((np.std([0, 1, 2, 3, 2]),))
+    x[-1] = 200.0
+    assert scale_of(LabelledData(x, torch.zeros(5, dtype=torch.int64))).mean == pytest.approx((206 / 5,))
+
+
 def test_it_says_truly_why_a_column_is_not_used(three, tmp_path):
     rows = [
         (x, "" if i % 6 == 0 else i, "?" if i % 5 == 0 else i, "t", y, NAMES[k])

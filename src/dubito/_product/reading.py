@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._outliers import bounds
 from ..data import ImageFiles, LabelledData, Triplets, image_folder, read_table
 from ..data._rows import chunks
 from ..data.labels import Coder
@@ -45,15 +46,16 @@ def scale_of(data: LabelledData) -> Scale:
     """The scale that brings these examples to mean 0 and deviation 1; what never varies keeps deviation 1.
 
     All sums are of differences, from the first example and then from the mean, in float64: timestamps differ far
-    behind their first digits.
+    behind their first digits. Features heed no single value far beyond all others.
     """
     n = len(data)
     rows = (
         torch.arange(n) if isinstance(data.inputs, Tensor) else torch.linspace(0, n - 1, min(n, 512)).long()
     )
-    first = _wide(data, rows[:1])[:, :1]
-    mean = (first + _mean(data, rows, lambda x: x - first)).flatten()
-    std = _mean(data, rows, lambda x: (x - mean.unsqueeze(1)).square()).flatten().sqrt()
+    near = _heeded(data)
+    first = near(_wide(data, rows[:1])[:, :1])
+    mean = (first + _mean(data, rows, lambda x: near(x) - first)).flatten()
+    std = _mean(data, rows, lambda x: (near(x) - mean.unsqueeze(1)).square()).flatten().sqrt()
     if not bool(std.isfinite().all()):
         raise DubitoError(
             "numbers too large to be told apart", where=data.name, got=f"{float(mean.abs().max()):.3g}"
@@ -61,6 +63,15 @@ def scale_of(data: LabelledData) -> Scale:
     return Scale(
         tuple(mean.tolist()), tuple(torch.where(std > _rounding(data) * mean.abs(), std, 1.0).tolist())
     )
+
+
+def _heeded(data: LabelledData) -> Callable[[Tensor], Tensor]:
+    """Puts the median in the place of features far beyond all others; leaves the channels of images."""
+    if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
+        return lambda x: x
+    whole = data.gather(torch.arange(len(data))).double().numpy()
+    low, high, middle = (torch.from_numpy(b).unsqueeze(1) for b in bounds(whole))
+    return lambda x: torch.where((x < low) | (x > high), middle, x)
 
 
 def _wide(data: LabelledData, rows: Tensor) -> Tensor:
