@@ -264,6 +264,15 @@ def test_refusals(blobs: tuple[np.ndarray, np.ndarray]) -> None:
             NoisyLabelClassifier(epochs=1, **options).fit(X, y)
     with pytest.raises(DubitoError, match="epochs must be above 0"):
         NoisyLabelClassifier(epochs=0).fit(X, y)
+    with pytest.raises(DubitoError, match="epochs must be above 0: got '5'"):
+        NoisyLabelClassifier(epochs="5").fit(X, y)
+    with pytest.raises(DubitoError, match="no method called 'auto'; auto is for `dubito fit`"):
+        NoisyLabelClassifier("auto").fit(X, y)
+    for mixed in (["a", 1] * 60, [1, "a"] * 60):
+        with pytest.raises(
+            DubitoError, match=r"one kind are needed.* at y: got int, str; make them all text"
+        ):
+            NoisyLabelClassifier().fit(X, np.array(mixed, dtype=object))
     with pytest.raises(DubitoError, match="one class"):
         NoisyLabelClassifier().fit(X, np.zeros(120))
     with pytest.raises(ValueError, match=r"(?i)sample.weight"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,27 @@ def seed_of(random_state: Any) -> int:
     if hasattr(random_state, "randint"):
         return int(random_state.randint(2**31 - 1))
     return int(random_state)
+
+
+def check_positive(value: Any, name: str) -> None:
+    """Refuse what is no number above 0."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not float(value) > 0:
+        raise DubitoError(f"{name} must be above 0", got=repr(value))
+
+
+def coded(y: Array) -> tuple[Array, Array]:
+    """The classes, sorted, and the number of each label's class."""
+    try:
+        classes, codes = np.unique(y, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(v).__name__ for v in y.tolist()})
+        raise DubitoError(
+            "labels of one kind are needed, to be sorted",
+            where="y",
+            got=", ".join(kinds),
+            remedy="make them all text",
+        ) from None
+    return classes, codes
 
 
 def statistics(X: Array) -> tuple[Array, Array]:

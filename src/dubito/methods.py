@@ -206,7 +206,8 @@ def parse(text: str) -> tuple[Method, dict[str, Any]]:
     elif head in METHODS:
         method = METHODS[head]
     else:
-        raise DubitoError(f"no method called {head!r}", remedy=nearest(head, METHODS))
+        own = "auto is for `dubito fit`, which races methods; name one, as gce" if head == "auto" else None
+        raise DubitoError(f"no method called {head!r}", remedy=own or nearest(head, METHODS))
     params = parse_parameters(tail, text)
     method.build(**params)
     return method, params

@@ -20,7 +20,7 @@ from ._audit import audit
 from ._batches import WEIGHT
 from ._crowd_classifier import CrowdClassifier as CrowdClassifier
 from ._estimator_splits import groups_of, held_out, splitter_folds
-from ._estimators import network, seed_of, standardised, statistics
+from ._estimators import check_positive, coded, network, seed_of, standardised, statistics
 from .backbones import MLP
 from .compose import train_method
 from .data import LabelledData
@@ -123,8 +123,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=self.backbone != "auto")
+        self.classes_, codes = coded(y)
         check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise DubitoError(
                 "the labels hold one class, which leaves nothing to learn", got=self.classes_.tolist()
@@ -185,8 +185,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _check_parameters(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate"):
             value = getattr(self, name)
-            if not (value is None and name == "epochs") and not value > 0:
-                raise DubitoError(f"{name} must be above 0", got=repr(value))
+            if not (value is None and name == "epochs"):
+                check_positive(value, name)
 
     def _train(self, data: LabelledData, seed: int) -> Run:
         method, params = (self.method, {}) if isinstance(self.method, Method) else parse(self.method)

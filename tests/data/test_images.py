@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from dubito import DubitoError
-from dubito.data import ImageFiles
+from dubito.data import ImageFiles, image_folder
 from dubito.data.images import Texts, decode
 
 
@@ -111,3 +111,15 @@ def test_texts_hold_many_names_in_little_memory():
     assert texts[2:4] == names[2:4]
     with pytest.raises(IndexError):
         texts[1002]
+
+
+def test_a_class_without_images_is_warned_of(tmp_path, caplog):
+    for name in ("cat", "dog", "eel"):
+        (tmp_path / name).mkdir()
+    for name in ("cat", "eel"):
+        Image.new("L", (4, 4)).save(tmp_path / name / "1.png")
+    data = image_folder(tmp_path)
+    assert data.classes == ("cat", "dog", "eel"), "numbers of classes do not hang on what one part lacks"
+    assert [r.getMessage() for r in caplog.records] == [
+        f"{tmp_path}: the folder of class 'dog' has no images"
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from product_tables import FAST, NAMES, dubito, read
+from product_tables import FAST, NAMES, dubito, read, write
 
 
 def fit(folder, ok=True, **arrays):
@@ -71,3 +71,21 @@ def test_an_audit_does_not_make_a_class_of_no_label(tmp_path, y, place):
         "audit", tmp_path / "l.npz", "--probs", tmp_path / "p.npy", "--out", tmp_path / "a", ok=False
     )
     assert "labels must be one per item" in said
+
+
+def test_one_column_is_one_label_per_item(three, tmp_path):
+    said = fit(tmp_path, x=three.x, y=three.given[:, None])
+    assert "annotators" not in said
+    assert "items: 180" in said
+    table = write(tmp_path / "t.csv", ["a", "b"], three.x.tolist())
+    said = dubito("predict", tmp_path / "run", table, "--out", tmp_path / "p.csv", ok=False)
+    assert "trained on arrays, and knows no columns" in said
+    assert "expected an .npz file with the array 'x'" in said
+
+
+@pytest.mark.parametrize("people", [1, 2])
+def test_lengths_are_told_in_the_order_of_their_names(three, tmp_path, people):
+    y = np.stack([three.given[:100]] * people, 1)
+    said = fit(tmp_path, ok=False, x=three.x, y=y)
+    assert "inputs and labels differ in length" in said
+    assert "got 180 and 100" in said

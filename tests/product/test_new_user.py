@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pandas
 import pytest
-from product_tables import FAST, blobs, crowd_table, dubito, read, single_table, write
+from product_tables import FAST, NAMES, blobs, crowd_table, dubito, read, single_table, write
 from typer.testing import CliRunner
 
 from dubito._product.overview import _names
@@ -30,6 +31,38 @@ def test_a_folder_of_masks_is_no_class(tmp_path, images, masks):
     said = dubito("fit", tmp_path / "train", "--out", tmp_path / "run", ok=False)
     assert f"--masks {tmp_path / 'train' / masks}" in said
     assert not (tmp_path / "run").exists()
+
+
+def test_folders_of_train_and_test_are_no_classes(tmp_path):
+    for part in ("Test", "train"):
+        for name in ("cat", "dog"):
+            (tmp_path / "photos" / part / name).mkdir(parents=True)
+    said = dubito("fit", tmp_path / "photos", "--out", tmp_path / "run", ok=False)
+    assert f"got Test, train; dubito fit {tmp_path / 'photos' / 'train'}" in said
+    assert not (tmp_path / "run").exists()
+    for name in ("train", "test"):  # of a railway, perhaps: pictures lie right in them
+        (tmp_path / "rail" / name).mkdir(parents=True)
+    assert "no images" in dubito("fit", tmp_path / "rail", "--out", tmp_path / "run", ok=False)
+
+
+def test_a_column_of_words_names_what_to_do(tmp_path):
+    b = blobs(60)
+    rows = [(*b.x[i], "yes" if b.true[i] else "no", NAMES[b.given[i]]) for i in range(60)]
+    path = write(tmp_path / "t.csv", ["a", "b", "bin", "label"], rows)
+    said = dubito("fit", path, "--features", "a,bin", "--out", tmp_path / "run", *FAST, ok=False)
+    assert "line 2, column 'bin'" in said
+    assert "write column 'bin' as numbers, as 0 and 1 for no and yes" in said
+
+
+def test_dates_in_place_of_labels_have_a_row_and_a_remedy(tmp_path):
+    b = blobs(60)
+    days = pandas.date_range("2024-01-01", periods=60)
+    frame = pandas.DataFrame({"a": b.x[:, 0], "label": days})
+    frame.to_parquet(tmp_path / "t.parquet")
+    said = dubito("fit", tmp_path / "t.parquet", "--out", tmp_path / "run", *FAST, ok=False)
+    assert "a label must be text or a number at" in said
+    assert "t.parquet, row 1, column 'label': got" in said
+    assert said.endswith("write it as text")
 
 
 def test_checked_labels_are_counted_apart(tmp_path):

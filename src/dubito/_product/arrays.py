@@ -30,10 +30,11 @@ def read_arrays(source: Source) -> LabelledData:
     name = Path(source.path).name
     if source.annotator is not None and source.item is not None:
         data = _triplets(bare(x, name), arrays[source.item], arrays[source.annotator], y, clean, name)
-    elif y.ndim == 2:
+    elif y.ndim == 2 and y.shape[1] != 1:  # one column is one label per item, not an annotator
         data = _matrix(bare(x, name), y, clean, f"{name}, {source.label}")
     else:
-        labels = labels_of(y) if y.ndim == 1 else y  # what has no axis or too many is refused by its shape
+        # What has no axis or too many is refused by its shape.
+        labels = labels_of(y) if y.ndim == 1 or y.shape[1:] == (1,) else y
         data = from_arrays(x, labels, clean=clean, channels=channels_of(x), missing="keep", name=name)
     if source.id is not None:
         data = replace(data, ids=[str(v) for v in arrays[source.id].tolist()])
@@ -84,7 +85,8 @@ def bare(x: Array, name: str) -> LabelledData:
 def _matrix(base: LabelledData, y: Array, clean: list[object] | None, where: str) -> LabelledData:
     """Labels of items x annotators."""
     if len(y) != len(base):
-        raise DubitoError("inputs and labels differ in length", where=where, expected=len(base), got=len(y))
+        got = f"{len(base)} and {len(y)}"
+        raise DubitoError("inputs and labels differ in length", where=where, got=got)
     if _shares(y):
         raise DubitoError(
             "each row is one label spread over the classes, not labels of several annotators",

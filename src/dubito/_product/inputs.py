@@ -59,6 +59,13 @@ def _folder_inputs(source: Source, path: Path) -> LabelledData:
 
 
 def _table_inputs(source: Source, path: Path, images: Path | None) -> LabelledData:
+    if source.kind == "arrays":
+        raise DubitoError(
+            "this run was trained on arrays, and knows no columns",
+            where=str(path),
+            expected=f"an .npz file with the array {source.inputs!r}",
+            got=path.suffix or "no suffix",
+        )
     names = columns(path, source.delimiter)
     key = source.item or source.id
     key = key if key in names else None

@@ -11,3 +11,4 @@ IDS = ("id", "item", "item_id", "task", "task_id", "name", "example", "example_i
 IMAGES = ("image", "image_path", "file", "filename", "file_name", "path")
 INPUT_KEYS = ("x", "X", "inputs", "features", "images", "x_train")
 MASKS = ("mask", "masks", "annotations", "segmentations", "labels")  # beside one folder of images
+SPLITS = ("train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval")

@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..crowd._files import separated
 from ..crowd.command import ANNOTATOR, ITEM
 from ..data._rows import Chunk, chunks
-from ..data.labels import label_text
+from ..data.labels import Coder, label_text
 from ..errors import DubitoError, nearest
 from .classes import refuse_numbers
 from .features import found_features, why_nothing
-from .names import CLEAN, IDS, IMAGES, INPUT_KEYS, LABELS, MASKS
+from .names import CLEAN, IDS, IMAGES, INPUT_KEYS, LABELS, MASKS, SPLITS
 from .tasks import FitJob
 
 TABLES = (".csv", ".tsv", ".txt", ".tab", ".parquet", ".pq")
@@ -60,6 +61,7 @@ def find(job: FitJob) -> Source:
     path = job.data
     if path.is_dir():
         _not_masks(path)
+        _not_splits(path)
         return Source("folder", str(path), size=job.size)
     if not path.exists():
         near = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else None
@@ -88,6 +90,21 @@ def _not_masks(path: Path) -> None:
             where=str(path),
             got=", ".join(inside),
             remedy=f"dubito fit {path / images} --masks {path / masks[0]}",
+        )
+
+
+def _not_splits(path: Path) -> None:
+    """Refuse a folder of train/ and test/, which would pass for classes."""
+    inside = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    if len(inside) < 2 or not all(p.name.lower() in SPLITS for p in inside):
+        return
+    if any(q.is_dir() for p in inside for q in p.iterdir()):
+        first = max(inside, key=lambda p: p.name.lower().startswith("train"))
+        raise DubitoError(
+            "these folders look like parts of the data, not like classes",
+            where=str(path),
+            got=", ".join(p.name for p in inside),
+            remedy=f"dubito fit {first}",
         )
 
 
@@ -156,6 +173,8 @@ def _table(job: FitJob) -> Source:
     item = role(job.item, ITEM, others, path, "item") if annotator or job.item else None
     clean = role(job.clean, CLEAN, others, path, "clean")
     head = first_rows(path, names, delimiter)
+    # What is no label is told with its place, before others look at the labels.
+    Coder(missing="keep").extend(head.cells[label], partial(head.where, column=label))
     image, images = _image(job, head, [n for n in others if n not in (annotator, clean)])
     identity = item if annotator is None else None  # an item column without annotators names the rows
     item = item if annotator is not None else None

@@ -109,9 +109,8 @@ class LabelledData:
                 continue
             count = 0 if isinstance(value, Tensor) and value.dim() == 0 else len(value)
             if count != n:
-                raise DubitoError(
-                    f"{part} and labels differ in length", where=self.name, expected=n, got=count
-                )
+                got = f"{count} and {n}"
+                raise DubitoError(f"{part} and labels differ in length", where=self.name, got=got)
         if self.clean is not None and self.clean.shape != self.labels.shape:
             raise DubitoError(
                 "clean labels differ in shape from the observed ones",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from ..errors import DubitoError
 from ._files import Array, one_line
 from ._labelled import LabelledData
 
+_log = logging.getLogger("dubito")
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 _PIXELS = 1 << 26  # 64 million; an image that claims more is a decompression bomb
@@ -179,6 +181,8 @@ def image_folder(
     texts = Texts(paths())
     if not labels:
         raise DubitoError("no images", where=str(base), expected="one folder of image files per class")
+    for empty in sorted(set(range(len(classes))) - set(labels)):
+        _log.warning("%s: the folder of class %r has no images", base, classes[empty])
     return LabelledData(
         ImageFiles(base, texts, size, mode),
         torch.tensor(labels),

@@ -59,7 +59,15 @@ def label_text(value: object) -> str | None:
             return None
         if math.isfinite(number):
             return str(int(number)) if number.is_integer() else repr(number)
-    raise DubitoError("a label must be text or a number", got=f"{type(value).__name__} {value!r}"[:80])
+    raise _NoLabelError(
+        "a label must be text or a number",
+        got=f"{type(value).__name__} {value!r}"[:80],
+        remedy="write it as text",
+    )
+
+
+class _NoLabelError(DubitoError):
+    """A value that is no label, told without its place."""
 
 
 class Coder:
@@ -96,7 +104,10 @@ class Coder:
     def extend(self, values: Iterable[object], where: Callable[[int], str]) -> None:
         """Take some labels; `where(i)` names the place of the i-th of them."""
         for i, value in enumerate(values):
-            text = label_text(value)
+            try:
+                text = label_text(value)
+            except _NoLabelError as error:
+                raise DubitoError(error.what, where=where(i), got=error.got, remedy=error.remedy) from None
             code = NONE_GIVEN if text is None else self._codes.get(text)
             if text is None and self.missing != "keep":
                 remedy = _remedy(self.what, self.missing is not None, where(i))

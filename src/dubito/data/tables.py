@@ -242,14 +242,23 @@ def _numbers(chunk: Chunk, rows: Sequence[int], column: str) -> Array:
     bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
     if len(bad):
         cell = cells[rows[bad[0]]]
-        comma = isinstance(cell, str) and "," in cell
         raise DubitoError(
             "not a finite number",
             where=chunk.where(rows[bad[0]], column),
             got=repr(cell)[:60],
-            remedy="write a decimal point, not a comma" if comma else "fill in or drop the row",
+            remedy=_remedy(cell, column),
         )
     return values
+
+
+def _remedy(cell: Any, column: str) -> str:
+    """What to do about a cell that is no number."""
+    text = str(cell).strip() if isinstance(cell, str) else ""
+    if _number(text.replace(",", ".", 1)) == _number(text.replace(",", ".", 1)) and "," in text:
+        return "write a decimal point, not a comma"
+    if text.lower() in ("", "na", "n/a", "nan", "none", "null", "inf", "-inf", "?"):
+        return "fill in or drop the row"
+    return f"write column {column!r} as numbers, as 0 and 1 for no and yes"
 
 
 def _number(cell: Any) -> float:
