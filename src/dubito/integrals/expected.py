@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -204,10 +205,11 @@ def _class_by_class(latent: Latent) -> tuple[Tensor, Tensor]:
 def _within_factors(latent: Latent, tol: float, seed: int) -> tuple[Tensor, Tensor, int]:
     """Each class by `factor_log_likelihood`, the largest error of a row, and the points over the factors.
 
-    Classes are integrated one by one, so that what their sum lacks of 1 is an error that no rule can hide.
+    Classes are integrated one by one, so that what their sum lacks of 1 is an error that no rule can hide. Those
+    whose chance is far below `tol` are left as the rule has them.
     """
     rows, target = every_class(latent)
-    log_p, error, points = factor_log_likelihood(rows, target, tol, seed)
+    log_p, error, points = factor_log_likelihood(rows, target, tol, seed, least=math.log(tol / 100))
     p = log_p.detach().exp()
     return log_p, torch.maximum((error * p).amax(-1), (p.sum(-1) - 1).abs()), points
 

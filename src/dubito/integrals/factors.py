@@ -31,8 +31,6 @@ _ORDERS = {1: (6, 12, 24, 48), 2: (4, 7, 12, 20), 3: (3, 5, 8, 13)}
 _WIDER = 1.3  # the proposal is a little wider than the curvature says: its tails must not be too short
 _SOBOL = (64, 256, 1024, 4096)
 _NARROW = 9.0  # curvature beyond which the sides of the mode are looked at
-_MIXED = (512, 4096)  # points for rows that a rule may miss
-_DOUBT = 0.25  # relative error of p
 
 
 class Rule(NamedTuple):
@@ -63,14 +61,6 @@ def sobol_rule(count: int, rank: int, seed: int, like: Tensor) -> Rule:
     ]
     points = torch.cat(sets)
     return Rule(points, torch.full_like(points[:, 0], -math.log(len(points))), True)
-
-
-def mixed_rule(count: int, rank: int, seed: int, like: Tensor) -> Rule:
-    """Sobol points of which the first half of each replicate stays where the prior has it."""
-    rule = sobol_rule(count, rank, seed + 7919, like)
-    each = len(rule.points) // REPLICATES
-    free = torch.arange(len(rule.points), device=like.device) % each < each // 2
-    return rule._replace(free=free)
 
 
 def hermite_rule(rank: int, order: int, like: Tensor) -> Rule:
@@ -109,7 +99,7 @@ class Proposal(NamedTuple):
         return at, prior - torch.logaddexp(prior, own) + math.log(2)
 
 
-class _Mixed(torch.autograd.Function):
+class Mixed(torch.autograd.Function):
     """log of the weighted mean over points, with gradients gathered in the same pass; and its parts (S, B)."""
 
     @staticmethod
@@ -124,6 +114,7 @@ class _Mixed(torch.autograd.Function):
         rule: Rule,
         tol: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """One pass over the points; gradients are summed with the same weights."""
         sums = [torch.zeros_like(x) for x in (mean, scale, temperature, factors)]
         peak = mean.new_full((len(mean),), -math.inf)
         pieces, errors = [], torch.zeros_like(peak)
@@ -153,6 +144,7 @@ class _Mixed(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of the forward pass, scaled."""
         d_mean, d_scale, d_temperature, d_factors = (
             torch.where((d == 0) | (g == 0), 0.0, g * d)
             for d, g in ((d, grad.reshape(-1, *(1,) * (d.dim() - 1))) for d in ctx.saved_tensors)
@@ -228,11 +220,18 @@ def find_proposal(
 
 
 def factor_log_likelihood(
-    latent: Latent, target: Tensor, tol: float, seed: int, fixed: Rule | None = None, most: float = math.inf
+    latent: Latent,
+    target: Tensor,
+    tol: float,
+    seed: int,
+    fixed: Rule | None = None,
+    most: float = math.inf,
+    least: float = -math.inf,
 ) -> tuple[Tensor, Tensor, int]:
     """log p of the target, its error, and the number of points: more until `tol` is met, or a fixed rule.
 
     Two rules at least are tried, since their difference is the error; none of more than `most` points beyond them.
+    Rows whose log p is below `least` are not looked at again.
     """
     assert latent.factors is not None
     shape, classes = latent.mean.shape[:-1], latent.mean.shape[-1]
@@ -249,44 +248,21 @@ def factor_log_likelihood(
     sizes = [rule for i, rule in enumerate(sizes) if i < 2 or len(rule.points) <= most]
     before: Tensor | None = None
     for rule in sizes:
-        log_p, error, terms = _Mixed.apply(*flat, proposal, rule, max(tol / 10, 1e-6))  # type: ignore[no-untyped-call]
-        error = error + _rule_error(rule, terms, log_p.detach(), before)
+        log_p, error, terms = Mixed.apply(*flat, proposal, rule, max(tol / 10, 1e-6))  # type: ignore[no-untyped-call]
+        error = error + rule_error(rule, terms, log_p.detach(), before)
         if error.numel() == 0 or float(error.max()) <= tol:
             break
         before = log_p.detach()
-    if fixed is None and proposal.hard is not None and len(proposal.hard):
-        log_p, error = _checked(flat, log_p, error, proposal, tol, seed)
+    hard = proposal.hard
+    hard = None if hard is None else hard[log_p.detach()[hard] > least]
+    if fixed is None and hard is not None and len(hard):
+        from .held import checked
+
+        log_p, error = checked(flat, log_p, error, proposal._replace(hard=hard), seed)
     return log_p.reshape(shape), error.reshape(shape), len(rule.points)
 
 
-def _checked(
-    flat: tuple[Tensor, ...], log_p: Tensor, error: Tensor, proposal: Proposal, tol: float, seed: int
-) -> tuple[Tensor, Tensor]:
-    """Hard rows held against quasi-random points, half of them about the mode and half all over.
-
-    Beside a step the orders of a product rule can agree and be wrong by a tenth; points all over can agree as well,
-    and have missed what lies far out. Both halves together see either. The rule stays where it agrees with them.
-    """
-    hard = proposal.hard
-    assert hard is not None
-    rows = tuple(x[hard] for x in flat)
-    about = Proposal(proposal.place[hard], proposal.root[hard], proposal.log_det[hard])
-    for count in _MIXED:
-        rule = mixed_rule(count, proposal.place.shape[-1], seed, log_p)
-        held, off, terms = _Mixed.apply(*rows, about, rule, max(tol / 10, 1e-6))  # type: ignore[no-untyped-call]
-        off = off + _rule_error(rule, terms, held.detach(), None)
-        if float(off.max()) <= tol:
-            break
-    apart, own = (log_p.detach()[hard] - held.detach()).abs(), error[hard]
-    seen = off < _DOUBT
-    worse = seen & ~((apart <= 4 * off) & (own <= off))
-    doubt = torch.where(seen, torch.maximum(own, apart), torch.maximum(own, apart).clamp(min=_DOUBT))
-    error = error.index_put((hard,), torch.where(worse, off, doubt).to(error.dtype))
-    log_p = log_p.index_put((hard[worse],), held[worse].to(log_p.dtype))
-    return log_p, error
-
-
-def _rule_error(rule: Rule, terms: Tensor, log_p: Tensor, before: Tensor | None) -> Tensor:
+def rule_error(rule: Rule, terms: Tensor, log_p: Tensor, before: Tensor | None) -> Tensor:
     """The change from the smaller rule, or the standard error over replicates; unknown for a first product rule."""
     if not rule.replicated:
         if before is None:
