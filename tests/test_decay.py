@@ -1,0 +1,73 @@
+"""Weight decay of small networks: what is taken in doubt, and what a default saves on a small noisy table."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine, make_blobs
+from sklearn.model_selection import train_test_split
+
+from dubito._decay import FEWEST, SMALL, last_near_best
+from dubito.errors import DubitoError
+from dubito.sklearn import NoisyLabelClassifier
+
+
+def test_the_last_within_one_standard_error_is_taken() -> None:
+    """100 examples; b is 4 points behind a by 10 lost and 6 won, c is 9 behind by 9 lost."""
+    a = np.r_[np.ones(60), np.zeros(40)]
+    b, c = a.copy(), a.copy()
+    b[:10], b[60:66] = 0, 1
+    c[:9] = 0
+    error_b = math.sqrt((16 / 100 - 0.04**2) / 100)  # of a - b, which is 1 ten times and -1 six times
+    error_c = math.sqrt((9 / 100 - 0.09**2) / 100)
+    assert error_b < 0.04
+    assert error_c < 0.09
+    assert last_near_best({"a": a, "b": b, "c": c}) == "a"
+    b[66] = 1  # now 3 behind
+    assert math.sqrt((17 / 100 - 0.03**2) / 100) > 0.03
+    assert last_near_best({"a": a, "b": b, "c": c}) == "b"
+    assert last_near_best({"c": c, "b": b, "a": a}) == "a"
+    assert last_near_best({"a": a, "same": a.copy()}) == "same"
+
+
+def test_a_small_noisy_table_is_not_learned_by_heart() -> None:
+    X, y = load_wine(return_X_y=True)
+    rng = np.random.default_rng(1)
+    noisy = np.where(rng.random(len(y)) < 0.4, (y + rng.integers(1, 3, len(y))) % 3, y)
+    train, test = train_test_split(np.arange(len(y)), test_size=0.3, random_state=0, stratify=y)
+    default = NoisyLabelClassifier(random_state=0, device="cpu").fit(X[train], noisy[train])
+    free = NoisyLabelClassifier(weight_decay=0.0, random_state=0, device="cpu").fit(X[train], noisy[train])
+    assert default.weight_decay_ > 0
+    assert free.weight_decay_ == 0
+    # A network that has learned its labels by heart gives them back.
+    assert free.score(X[train], noisy[train]) > default.score(X[train], noisy[train]) + 0.2
+    assert default.score(X[test], y[test]) > free.score(X[test], y[test]) + 0.1
+
+
+def test_a_network_is_not_held_back_where_it_is_needed_whole() -> None:
+    """Four corners, opposite ones alike, with good labels: strong decay leaves nothing of the product."""
+    X, corner = make_blobs(200, centers=[[0, 0], [1, 1], [0, 1], [1, 0]], cluster_std=0.15, random_state=0)
+    y = corner // 2
+    fitted = NoisyLabelClassifier(random_state=0, device="cpu").fit(X, y)
+    assert fitted.score(X, y) > 0.95
+
+
+@pytest.mark.parametrize("n", [FEWEST - 1, SMALL])
+def test_too_few_and_many_examples_are_trained_once(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dubito import sklearn as module
+
+    calls = []
+    real = module.train_method
+    monkeypatch.setattr(module, "train_method", lambda *a, **k: calls.append(1) or real(*a, **k))
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    fitted = NoisyLabelClassifier(epochs=1, device="cpu", random_state=0).fit(X, X[:, 0] > 0)
+    assert fitted.weight_decay_ == 0
+    assert len(calls) == 1
+
+
+def test_weight_decay_below_nothing_is_refused() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.raises(DubitoError, match="weight decay"):
+        NoisyLabelClassifier(weight_decay=-0.1).fit(X, X[:, 0] > 0)
