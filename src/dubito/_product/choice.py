@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._decay import SMALL, last_near_best
 from .._random import generator
 from ..data import LabelledData
 from ..metrics import bootstrap_interval
@@ -19,6 +20,10 @@ from .training import Folds
 Array = np.ndarray[Any, Any]
 
 RESAMPLES = 1000
+NOISY = 0.1  # share of wrong labels above which the simplest of nearly equal methods is not to be trusted
+# The network with the least room for wrong labels; of one layer, it needs larger steps to arrive in as many.
+LINEAR = {"backbone": "linear", "weight_decay": 0.003, "learning_rate": 0.01}
+ON_LINEAR = ("gce:q=0.7", "forward")  # what races on it: the logistic-normal losses want a wider network
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Choice:
     race: tuple[Entry, ...] = ()
     why: tuple[str, ...] = ()
     gain: tuple[float, float, float] | None = field(default=None)  # over the baseline, with a 95 % interval
+    network: dict[str, Any] = field(default_factory=dict)  # what changes in the setting of the networks
 
 
 def diagnose(data: LabelledData, log_p: Tensor) -> Diagnosis:
@@ -78,7 +84,8 @@ class Race:
     """Successive halving whose resource is the number of folds, and so of noisy labels to be judged by.
 
     Every network is trained at its full length: shortened training would favour what learns fast, and it is late
-    in training that wrong labels are learned by heart. The baseline is never dropped.
+    in training that wrong labels are learned by heart. The baseline is never dropped, and of fewer than `SMALL`
+    items nothing is, of which one fold says too little: all methods are judged on all folds.
     """
 
     def __init__(self, folds: Folds, seed: int) -> None:
@@ -92,13 +99,19 @@ class Race:
             parts.append(scores(self.data, self.folds.log_p(method, params, fold), rows))
         return np.concatenate(parts)
 
-    def run(self, candidates: Mapping[str, Mapping[str, Any]]) -> tuple[str, tuple[Entry, ...]]:
-        """The winner, and how far every candidate came."""
+    def run(
+        self, candidates: Mapping[str, Mapping[str, Any]], *, best_wins: bool = False
+    ) -> tuple[str, tuple[Entry, ...]]:
+        """The winner, and how far every candidate came.
+
+        The first within one standard error of the best wins, or with `best_wins` the best.
+        """
         left, reached = list(candidates), dict.fromkeys(candidates, 0)
-        for folds, keep in _rungs(len(candidates), self.folds.count):
+        small = len(self.data) < SMALL
+        for folds, keep in [] if small else _rungs(len(candidates), self.folds.count):
             found = {name: self.judged(name, candidates[name], folds) for name in left}
             reached |= dict.fromkeys(left, folds)
-            ranked = sorted(left, key=lambda name: -found[name].mean())
+            ranked = sorted((name for name in left if name != BASELINE), key=lambda name: -found[name].mean())
             left = [name for name in candidates if name in {*ranked[:keep], BASELINE}]
         finals = {name: self.judged(name, candidates[name], self.folds.count) for name in left}
         reached |= dict.fromkeys(left, self.folds.count)
@@ -106,14 +119,14 @@ class Race:
         entries = []
         for name in candidates:
             mine = self.judged(name, candidates[name], reached[name])
-            gap, error = self._gap(finals[best][: len(mine)], mine, name)
-            entries.append(Entry(name, reached[name], float(mine.mean()), gap, error))
+            entries.append(self.entry(name, finals[best][: len(mine)], mine, reached[name]))
         near = [e.method for e in entries if e.method in left and e.behind <= e.error]
-        return near[0] if near else best, tuple(entries)
+        return near[0] if near and not best_wins else best, tuple(entries)
 
-    def _gap(self, best: Array, mine: Array, name: str) -> tuple[float, float]:
+    def entry(self, name: str, best: Array, mine: Array, folds: int) -> Entry:
+        """A line of the race."""
         found = self.interval(best - mine, name)
-        return found[0], found[3]
+        return Entry(name, folds, float(mine.mean()), found[0], found[3])
 
     def interval(self, values: Array, name: str) -> tuple[float, float, float, float]:
         """Mean, 95 % bootstrap interval and standard error."""
@@ -137,44 +150,70 @@ def _rungs(candidates: int, folds: int) -> list[tuple[int, int]]:
     return out
 
 
-def choose(folds: Folds, seed: int) -> Choice:
-    """Diagnose, race, and take the first method within one standard error of the best."""
+def choose(folds: Folds, seed: int, *, linear: bool = False) -> Choice:
+    """Diagnose, race, and take a winner: where labels are good the first within one standard error of the best.
+
+    Among many wrong labels the best is taken. With `linear`, and fewer than `SMALL` items, robust methods then
+    race on a linear network too, whose best wins if it is within one standard error.
+    """
     say = folds.say
     say("auto: cross-entropy out of fold, to see what noise there is")
-    base = folds.all(BASELINE, {})
-    d = diagnose(folds.data, base)
-    candidates = portfolio(d)
+    d = diagnose(folds.data, folds.all(BASELINE, {}))
+    candidates, noisy = portfolio(d), d.rate > NOISY and not d.crowd
     say(f"auto: {d.kind} noise, about {100 * d.rate:.0f} % wrong labels; racing {', '.join(candidates)}")
     race = Race(folds, seed)
-    winner, entries = race.run(candidates)
+    winner, entries = race.run(candidates, best_wins=noisy)
     mine = race.judged(winner, candidates[winner], folds.count)
+    why = _why(d, winner, entries, folds, noisy=noisy)
+    network: dict[str, Any] = {}
+    if linear and noisy and len(folds.data) < SMALL:
+        plain = Race(folds.on(**LINEAR), seed)
+        named, others = plain.run({m: candidates[m] for m in ON_LINEAR if m in candidates}, best_wins=True)
+        theirs = plain.judged(named, candidates[named], folds.count)
+        better = max(mine, theirs, key=np.mean)
+        entries += tuple(
+            plain.entry(
+                f"{e.method} (linear)", better, plain.judged(e.method, candidates[e.method], e.folds), e.folds
+            )
+            for e in others
+        )
+        taken = last_near_best({"wide": mine, "linear": theirs}) == "linear"
+        why.append(_told_of_linear(named, theirs, winner, mine, taken=taken))
+        if taken:
+            winner, mine, network = named, theirs, LINEAR
     gain = race.interval(mine - race.judged(BASELINE, {}, folds.count), "gain")[:3]
-    say(f"auto: {winner}")
-    return Choice(winner, dict(candidates[winner]), entries, _why(d, winner, entries, gain, folds), gain)
+    say(f"auto: {winner}{' on a linear network' if network else ''}")
+    if winner != BASELINE or network:
+        why.append(_told_of_gain(winner, gain))
+    return Choice(winner, dict(candidates[winner]), entries, tuple(why), gain, dict(network))
 
 
 def _per_item(labels: float) -> str:
     return "one label per item" if labels == 1 else f"{labels:.2g} labels per item"
 
 
-def _why(
-    d: Diagnosis, winner: str, entries: tuple[Entry, ...], gain: tuple[float, ...], folds: Folds
-) -> tuple[str, ...]:
+def _why(d: Diagnosis, winner: str, entries: tuple[Entry, ...], folds: Folds, *, noisy: bool) -> list[str]:
     n, K = len(folds.data), folds.setting.classes
     by = {e.method: e for e in entries}
     best = min((e for e in entries if e.folds == folds.count), key=lambda e: e.behind)
+    halved = "all on one fold, the better half on twice as many, the last on all"
     lines = [
         f"{n:,} items, {K} classes, {_per_item(d.labels_per_item)}. Out-of-fold predictions of plain "
         f"cross-entropy put the share of wrong labels near {100 * d.rate:.0f} %, of the kind: {d.kind}. "
         f"So the candidates were {', '.join(by)}. {told(d, list(by))}".rstrip(),
-        "They raced over folds: all on one fold, the better half on twice as many, the last on all "
+        f"They raced over folds: {'all of so few items on all' if n < SMALL else halved} "
         f"{folds.count}. Each was judged by how many noisy labels of held-out items it predicts: "
         + "; ".join(
             f"{e.method} {100 * e.accuracy:.1f} % on {e.folds} fold{'s'[: e.folds > 1]}" for e in entries
         )
         + ".",
     ]
-    if winner == best.method:
+    if noisy:
+        lines.append(
+            f"{winner} was the best of them. Among more than {100 * NOISY:.0f} % wrong labels the best is taken, "
+            "and not the first within one standard error: that would be plain cross-entropy too often."
+        )
+    elif winner == best.method:
         lines.append(f"{winner} was the best of them, and nothing before it came within one standard error.")
     else:
         e = by[winner]
@@ -182,9 +221,22 @@ def _why(
             f"{best.method} was the best; {winner} stands before it in the order and is only {100 * e.behind:.1f} "
             f"points behind, within one standard error ({100 * e.error:.1f}), so it was taken."
         )
-    if winner != BASELINE:
-        lines.append(
-            f"Against plain cross-entropy it predicts {100 * gain[0]:+.1f} points more noisy labels "
-            f"(95 % interval {100 * gain[1]:+.1f} to {100 * gain[2]:+.1f})."
-        )
-    return tuple(lines)
+    return lines
+
+
+def _told_of_linear(method: str, theirs: Array, other: str, mine: Array, *, taken: bool) -> str:
+    found = (
+        "On a linear network with some weight decay, which has less room for wrong labels, "
+        f"{method} predicts {100 * theirs.mean():.1f} % of the held-out labels, "
+        f"{other} {100 * mine.mean():.1f} % on the wider one: "
+    )
+    if taken:
+        return found + "the linear network is no more than one standard error behind, so it was taken."
+    return found + "the linear network is more than one standard error behind."
+
+
+def _told_of_gain(winner: str, gain: tuple[float, ...]) -> str:
+    return (
+        f"Against plain cross-entropy {winner} predicts {100 * gain[0]:+.1f} points more noisy labels "
+        f"(95 % interval {100 * gain[1]:+.1f} to {100 * gain[2]:+.1f})."
+    )

@@ -112,6 +112,7 @@ def prepare(job: FitJob) -> Plan:
         job.anonymise,
         job.options.get("beside"),
         job.options.get("title", ""),
+        linear=job.backbone == "auto" and network == "mlp",
     )
 
 
@@ -211,7 +212,9 @@ def _complete(plan: Plan, known: Mapping[str, str], before: stored.Stored | None
     if before is not None:
         choice = Choice(before.method, dict(before.given), why=tuple(before.facts.get("why", ())))
     elif plan.method == "auto":
-        choice = choose(folds, plan.setting.seed)
+        choice = choose(folds, plan.setting.seed, linear=plan.linear)
+        folds = folds.on(**choice.network)
+        plan = replace(plan, setting=folds.setting)
     else:
         choice = Choice(plan.method, {}, why=(f"{plan.method} was asked for.",))
     log_p = folds.all(choice.method, choice.params)

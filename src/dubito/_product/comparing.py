@@ -73,7 +73,8 @@ def run(job: FitJob, methods: Sequence[str], seeds: int, folder: Path | None, sa
         rest, valid = (data.subset(part.nonzero().flatten()) for part in (number != 0, number == 0))
         for method in methods:
             place = None if folder is None else folder / "training" / f"seed-{seed}"
-            made = _one(replace(told, seed=seed), method, rest, valid, job.folds, place, say)
+            options: dict[str, Any] = {"folds": job.folds, "place": place, "linear": plan.linear, "say": say}
+            made = _one(replace(told, seed=seed), method, rest, valid, **options)
             found[method].append(made)
             say(f"  seed {seed}, {method}: {made['accuracy']:.4f} of the noisy validation labels")
     return lines(found)
@@ -88,12 +89,12 @@ def _one(
     method: str,
     data: LabelledData,
     valid: LabelledData,
-    folds: int,
+    *,
     place: Path | None,
-    say: Say,
+    **options: Any,
 ) -> dict[str, Any]:
     began = time.monotonic()
-    choice, made = learn(setting, method, data, valid, folds=folds, place=place, say=say)
+    choice, made = learn(setting, method, data, valid, place=place, **options)
     spent = time.monotonic() - began
     if place is not None:
         spent = _first_time(place / slug(method), spent)
@@ -121,13 +122,15 @@ def learn(
     *,
     folds: int = 5,
     place: Path | None = None,
+    linear: bool = False,
     say: Say,
 ) -> tuple[Choice, Run]:
     """A network by a method, or by the one that "auto" chooses from `data` alone."""
     if method == "auto":
         number = fold_numbers(data, folds=folds, seed=setting.seed)
         inner = Folds(setting, data, number, None if place is None else place / "auto", lambda _: None)
-        choice = choose(inner, setting.seed)
+        choice = choose(inner, setting.seed, linear=linear)
+        setting = replace(setting, **choice.network)
         say(f"  auto chose {choice.method}")
     else:
         choice = Choice(method, {})

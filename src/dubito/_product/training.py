@@ -227,6 +227,20 @@ class Folds:
         self.count = int(number.max()) + 1
         self._log_p: dict[tuple[str, int], Tensor] = {}
         self.runs: dict[tuple[str, int], Run] = {}
+        self._others: dict[str, Folds] = {}
+
+    def on(self, **changes: Any) -> Folds:
+        """The same folds under another setting, in a folder beside; without changes these folds."""
+        if not changes:
+            return self
+        name = slug("-".join(str(value) for value in changes.values()))
+        if name not in self._others:
+            setting, folder = (
+                replace(self.setting, **changes),
+                None if self.folder is None else self.folder / name,
+            )
+            self._others[name] = Folds(setting, self.data, self.number, folder, self.say)
+        return self._others[name]
 
     def log_p(self, method: str, params: Mapping[str, Any], fold: int) -> Tensor:
         """Log-probabilities of the examples of a fold by the network that did not see them."""
