@@ -264,3 +264,11 @@ def test_folders_of_images_and_tables_of_images(tmp_path):
     assert "id = picture" in said
     dubito("predict", tmp_path / "b", tmp_path / "photos", "--out", tmp_path / "p.csv")
     assert all(p["id"].startswith(p["predicted"]) for p in read(tmp_path / "p.csv"))
+
+
+def test_the_report_says_what_probabilities_are_about(trained, table, tmp_path):
+    """`gce` takes labels at their word; `forward` sees the true class through a matrix."""
+    dubito("fit", table, "--out", tmp_path / "run", "--method", "forward", *FAST)
+    told = "are about labels as they are given"
+    assert told in (trained / "report.html").read_text(encoding="utf-8")
+    assert told not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from .._report import Fact, report
+from .._report.audits import FEW_WRONG
 from ..data import LabelledData
 from ..evaluate import predict
+from ..methods import parse
 from ..model import Model
 from ..train import Run
 from . import gold as golden
@@ -92,6 +94,7 @@ def write(plan: Plan, done: Outcome, before: stored.Stored | None, say: Say) -> 
         command=plan.command,
         checked=_checked(done),
     )
+    made = replace(made, notes=[*made.notes, *_meaning(done)])
     if plan.beside is not None:
         more = plan.beside(done.run.model, plan.scale, torch.from_numpy(done.found.posterior))
         made = replace(made, metrics=[*more, *made.metrics])
@@ -135,6 +138,19 @@ def tables(plan: Plan, done: Outcome) -> None:
         writing.consensus(folder / "consensus.csv", done.data, found)
         writing.matrices(folder / "confusion_matrices.csv", found.people, classes)
         writing.annotators(folder / "annotators.csv", found.people)
+
+
+def _meaning(done: Outcome) -> list[str]:
+    """What the network's probabilities are about, where that is not the true class."""
+    method, _ = parse(done.choice.method)
+    modelled = done.run.model.channel is not None or method.needs == "transition"
+    if modelled or done.data.crowd is not None or done.found.audit.noise_rate.value < FEW_WRONG:
+        return []
+    return [
+        f"{method.name} has no model of the noise: the probabilities in predictions.csv and of `dubito predict` "
+        "are about labels as they are given, and usually too low for the true class. p_wrong in "
+        "label_quality.csv is calibrated to the true class."
+    ]
 
 
 def _given(done: Outcome) -> dict[str, Tensor]:
