@@ -160,12 +160,12 @@ def run(case: str, seed: int, epochs: int | None) -> dict[str, Any]:
     found: dict[str, Any] = {"case": case, "seed": seed, "epochs": setting.epochs, "network": network}
     for method in ("ce", "auto"):
         began = time.perf_counter()
-        choice, made = learn(setting, method, train, say=lambda _: None)
+        choice, made = learn(setting, method, train, linear=True, say=lambda _: None)
         found[method] = evaluate(made.model, test)["clean_accuracy"]
         found[f"{method}_seconds"] = round(time.perf_counter() - began, 1)
     return {
         **found,
-        "chosen": choice.method,
+        "chosen": choice.method + (" (linear)" if choice.network else ""),
         "difference": found["auto"] - found["ce"],
         "race": _race(choice),
     }
@@ -178,7 +178,7 @@ def _race(choice: Any) -> list[list[Any]]:
 def record(line: dict[str, Any], path: Path) -> None:
     """Append one raw line."""
     whole = {
-        "benchmark": "auto",
+        "benchmark": path.stem,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "torch": torch.__version__,

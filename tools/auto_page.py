@@ -1,4 +1,6 @@
-"""The table of docs/commands.md from results/benchmarks/auto.jsonl: the automatic choice beside cross-entropy.
+"""Two tables of docs/commands.md: the automatic choice beside cross-entropy, and the defaults on small tables.
+
+From results/benchmarks/auto.jsonl and small_tables.jsonl.
 
 python tools/auto_page.py            write it
 python tools/auto_page.py --check    fail if the page is not what the lines say
@@ -18,7 +20,16 @@ HERE = Path(__file__).resolve().parents[1]
 LINES = HERE / "results" / "benchmarks" / "auto.jsonl"
 PAGE = HERE / "docs" / "commands.md"
 SEEDS = 5  # of every case, the first ones; further seeds of a case that was undecided do not count
-MARKS = ("<!-- auto:begin -->", "<!-- auto:end -->")
+SMALL_LINES = LINES.with_name("small_tables.jsonl")
+# Heading -> which lines, and the name there.
+COLUMNS = {
+    "logistic regression": ("now", "logistic"),
+    "random forest": ("now", "forest"),
+    "classifier without decay": ("now", "nlc-0"),
+    "classifier": ("now", "nlc"),
+    "auto before": ("before", "auto"),
+    "auto": ("now", "auto"),
+}
 
 
 def cells() -> dict[str, list[dict[str, Any]]]:
@@ -52,16 +63,53 @@ def table() -> str:
     return "\n".join([*out, "", f"{which}; {said}; made by `python tools/auto_page.py`."])
 
 
+def small_cells() -> dict[str, dict[str, dict[int, dict[str, float]]]]:
+    """Case -> heading -> seed -> accuracy and seconds, of the newest lines."""
+    found: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
+    for text in SMALL_LINES.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        for heading, (code, name) in COLUMNS.items():
+            if line["code"] == code and name in line:
+                place = found.setdefault(f"{line['data']} {line['noise']}", {}).setdefault(heading, {})
+                place[line["seed"]] = {"accuracy": line[name], "seconds": line[f"{name}_seconds"]}
+    return found
+
+
+def small_table() -> str:
+    """Means over the seeds that every column has, and over all cases; the median seconds."""
+    out = [f"| data and noise | seeds | {' | '.join(COLUMNS)} |", "|---|---:|" + "---:|" * len(COLUMNS)]
+    means, seconds = [], []
+    for case, found in small_cells().items():
+        seeds = sorted(set.intersection(*(set(found.get(heading, {})) for heading in COLUMNS)))
+        if not seeds:
+            continue
+        cells = [[found[heading][seed] for seed in seeds] for heading in COLUMNS]
+        means.append([np.mean([c["accuracy"] for c in column]) for column in cells])
+        seconds += [[column[k]["seconds"] for column in cells] for k in range(len(seeds))]
+        out.append(f"| {case} | {len(seeds)} | {' | '.join(f'{m:.3f}' for m in means[-1])} |")
+    out.append(f"| mean | | {' | '.join(f'{m:.3f}' for m in np.mean(means, axis=0))} |")
+    out.append(
+        f"| processor seconds, median | | {' | '.join(f'{m:.1f}' for m in np.median(seconds, axis=0))} |"
+    )
+    return "\n".join(out)
+
+
+def put(text: str, name: str, made: str) -> str:
+    """A page with the part between the marks of this name made anew."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    head, _, rest = text.partition(begin)
+    return f"{head}{begin}\n{made}\n{end}{rest.partition(end)[2]}"
+
+
 def main() -> None:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     text = PAGE.read_text(encoding="utf-8")
-    head, _, rest = text.partition(MARKS[0])
-    new = f"{head}{MARKS[0]}\n{table()}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
+    new = put(put(text, "auto", table()), "small", small_table())
     if check:
-        sys.exit(0 if new == text else f"{PAGE.name} is not what {LINES.name} says: run tools/auto_page.py")
+        sys.exit(0 if new == text else f"{PAGE.name} is not what its lines say: run tools/auto_page.py")
     PAGE.write_text(new, encoding="utf-8")
 
 

@@ -62,6 +62,26 @@ def test_the_automatic_choice_beats_cross_entropy_on_noise_and_keeps_up_without(
     assert better >= 6
 
 
+def test_defaults_on_small_tables_learn_less_by_heart_than_before(monkeypatch):
+    """Means over seeds of each table and noise; next to nothing is lost on clean labels."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    from auto_page import small_cells
+
+    cells = small_cells()
+    for new, old in (("classifier", "classifier without decay"), ("auto", "auto before")):
+        gains = {
+            case: np.mean(
+                [found[new][seed]["accuracy"] - found[old][seed]["accuracy"] for seed in found[old]]
+            )
+            for case, found in cells.items()
+        }
+        noisy = [gain for case, gain in gains.items() if "clean" not in case]
+        assert len(noisy) == 15
+        assert np.mean(noisy) > 0.03
+        assert np.mean([gain for case, gain in gains.items() if "clean" in case]) > -0.005
+        assert np.median(noisy) > 0.01
+
+
 def test_three_human_labels_per_image_make_calibrated_numbers(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     from audit_page import people
