@@ -291,19 +291,3 @@ def test_shortened_runs_say_what_they_can_of_the_statements(tool):
     (row,) = (line for line in tail.splitlines() if line.startswith("| 7 |"))
     assert row.endswith("| fails | 1 | 1 | 0 |")
     assert "By shortened runs" not in "\n".join(tool("results_statements").statements("tanno2019", []))
-
-
-def test_methods_in_other_arithmetic_are_named_and_equal_means_are_first_together(tool):
-    made = item("englesson2023.table1-mnist").make("paper", None, None)
-    place = [c for c in made if (c.seed, c.noise, c.rate) == (0, "resample", 0.4)]
-    kinds = {"ce": "bfloat16", "gce": "bfloat16", "ln": "float32"}
-    runs = [
-        Result(c, {"test_accuracy": 0.9}, hardware=f"H200, convolutions in {kinds[c.method]}")
-        for c in place
-        if c.method in kinds
-    ]
-    words = tool("results_words")
-    assert words.arithmetic(runs) == "float32 for ln and bfloat16 for the other methods"
-    assert words.arithmetic(runs[:1]) == "bfloat16"
-    (place,) = tool("results_groups").places(runs)
-    assert {m.standing for m in place.methods} == {"first"}

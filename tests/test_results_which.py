@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dubito.papers import item
 from dubito.papers.results import Result
 from test_results_pages import made
 
@@ -100,3 +101,19 @@ def test_the_picture_of_gains_shows_every_method_at_every_place(tool):
         ("+17.0", (1, 0), "bold"), ("-1.0", (1, 1), "normal"),
     }  # fmt: skip
     assert tool("results_which_picture").picture(tool("results_groups").places(results), True) is None
+
+
+def test_methods_in_other_arithmetic_are_named_and_equal_means_are_first_together(tool):
+    made = item("englesson2023.table1-mnist").make("paper", None, None)
+    place = [c for c in made if (c.seed, c.noise, c.rate) == (0, "resample", 0.4)]
+    kinds = {"ce": "bfloat16", "gce": "bfloat16", "ln": "float32"}
+    runs = [
+        Result(c, {"test_accuracy": 0.9}, hardware=f"H200, convolutions in {kinds[c.method]}")
+        for c in place
+        if c.method in kinds
+    ]
+    words = tool("results_words")
+    assert words.arithmetic(runs) == "float32 for ln and bfloat16 for the other methods"
+    assert words.arithmetic(runs[:1]) == "bfloat16"
+    (place,) = tool("results_groups").places(runs)
+    assert {m.standing for m in place.methods} == {"first"}
