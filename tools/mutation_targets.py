@@ -94,6 +94,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "integrals.factors": _in("integrals", "factors", "integrals_border"),
     "integrals.climb": _in("integrals", "factor_steps", "factor_walls"),
+    "integrals.held": _in("integrals", "held", "factor_walls"),
+    "integrals.graphs": _in("integrals", "graphs"),
     "integrals.gumbel_normal": _in("integrals", "gumbel_normal_nodes", "gumbel_normal", "likelihood"),
     "integrals.draws": _in("integrals", "routes_to_kernels", "sampled"),
     "integrals.expected": (*_in("integrals", "all_classes", "integrals_border"), *SOFTMAX),

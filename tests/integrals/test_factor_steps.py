@@ -110,7 +110,7 @@ def test_the_weighted_mean_and_its_gradients(rows_at_a_time, stand, monkeypatch)
     rule.log_weight[5] -= 900.0  # a point that does not count
     given = [x.clone().requires_grad_() for x in inputs]
     wanted = mixed(*given, target, proposal, rule)
-    log_p, errors, terms = module._Mixed.apply(*given, target, proposal, rule, 1e-5)
+    log_p, errors, terms = module.Mixed.apply(*given, target, proposal, rule, 1e-5)
     close(terms, wanted.detach())
     close(log_p.detach(), wanted.detach().exp().sum(0).log())
     at = proposal.place + torch.einsum("brq,sq->sbr", proposal.root, rule.points)
@@ -130,7 +130,7 @@ def test_an_infinite_gradient_makes_no_nan_of_a_zero(stand):
     inputs[2] = torch.zeros_like(inputs[2]).requires_grad_()
     proposal = module.Proposal(torch.zeros(1, 2, dtype=F64), torch.eye(2, dtype=F64)[None], LIKE)
     rule = module.Rule(torch.zeros(1, 2, dtype=F64), LIKE, False)
-    log_p, _, _ = module._Mixed.apply(*inputs, target, proposal, rule, 1e-5)
+    log_p, _, _ = module.Mixed.apply(*inputs, target, proposal, rule, 1e-5)
     (grad,) = torch.autograd.grad(log_p, inputs[2], torch.tensor([math.inf], dtype=F64))
     assert torch.equal(grad, torch.zeros_like(grad))
 
@@ -149,7 +149,7 @@ def test_a_lost_row_has_no_gradient(monkeypatch):
     proposal = module.Proposal(
         torch.zeros(2, 2, dtype=F64), torch.eye(2, dtype=F64).expand(2, 2, 2), torch.zeros(2, dtype=F64)
     )
-    log_p, _, _ = module._Mixed.apply(*inputs, target, proposal, module.hermite_rule(2, 3, LIKE), 1e-5)
+    log_p, _, _ = module.Mixed.apply(*inputs, target, proposal, module.hermite_rule(2, 3, LIKE), 1e-5)
     assert log_p.tolist() == [-math.inf] * 2
     (grad,) = torch.autograd.grad(log_p.sum(), inputs[0])
     assert torch.equal(grad, torch.zeros_like(grad))
