@@ -94,7 +94,7 @@ def test_half_of_the_points_stay_where_the_prior_has_them():
 
 @pytest.mark.parametrize("root", [0.5, 2.0])
 def test_weights_of_the_mixture(root):
-    """The mean of anything under the prior: that of 1 is 1, that of z is 0, that of z^2 is 1, whatever the place."""
+    """Means under the prior: that of 1 is 1, that of z is 0, that of z^2 is 1, wherever the points are put."""
     eye = torch.eye(2, dtype=F64)
     proposal = Proposal(
         torch.tensor([[1.0, -0.5]], dtype=F64), root * eye[None], torch.tensor([2 * math.log(root)])
