@@ -6,6 +6,7 @@ With these every branch of the mathematical modules is taken (docs/reliability.m
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,9 +16,10 @@ from dubito._tensors import check_distribution, checks_values
 from dubito.crowd import CrowdLabels, aggregate, ask, ask_next, vote
 from dubito.crowd._em import Shared, Sums
 from dubito.errors import DubitoError
-from dubito.integrals import expected, panels, rapid, search
+from dubito.integrals import expected, graphs, panels, rapid, search
 from dubito.integrals.border import as_latent
 from dubito.integrals.rows import Rows, make_rows
+from dubito.losses import _normalizer
 from dubito.segmentation.scores import SegmentationScores
 
 
@@ -234,3 +236,35 @@ def test_panels_stop_halving_at_their_depth(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(found.row) > 0
     lost = rows()._replace(mean=torch.full((5, 4), math.nan, dtype=torch.float64))
     assert bool(panels._edges(lost).isnan().all()), "the search ends though nothing is found"
+
+
+def test_a_gradient_alone_is_not_mapped() -> None:
+    """Wrapped by `torch.func.grad` and by nothing else, values are there to be looked at: bad labels are told."""
+    z, y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
+    found = torch.func.grad(lambda x: losses.nll(x, y))(z)
+    expected = (z.softmax(-1) - torch.eye(3)[y]) / 4
+    torch.testing.assert_close(found, expected)
+    with pytest.raises(DubitoError, match="3"):
+        torch.func.grad(lambda x: losses.nll(x, y + 1))(z)
+
+
+def test_an_integral_that_is_reached_while_a_graph_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    found = graphs.apart_from_graphs(lambda x, *, by: x * by)(3.0, by=2.0)
+    assert found == 6.0
+
+
+def test_tangents_of_a_normalizer_are_differences() -> None:
+    """Called by hand: within `torch.func.jvp` no line is seen by a measurement of coverage."""
+    a = torch.tensor([[0.3, -1.2, 2.0]], dtype=torch.float64)
+    s, tangent = torch.full((1, 1), 1.7, dtype=torch.float64), torch.tensor([[0.5, -1.0, 0.25]]).double()
+
+    def normalizer(x: torch.Tensor) -> torch.Tensor:
+        return _normalizer.Normalizer.apply(x, s, None)
+
+    context = SimpleNamespace(saved_tensors=(a, s, normalizer(a)))
+    step = 1e-5 * tangent
+    differences = (normalizer(a + step) - normalizer(a - step)) / 2e-5
+    torch.testing.assert_close(
+        _normalizer.WithTangents.jvp(context, tangent), differences, rtol=1e-6, atol=1e-9
+    )
