@@ -55,6 +55,10 @@ PICTURES = {
         "skills-flippers",
         "Accuracy and error of the matrices against the skill of annotators who confuse pairs of classes",
     ),
+    "tanno2019.figure4": (
+        "matrices-limit",
+        "Mean confusion matrices, true and estimated, where the mean is dominant and where it is not",
+    ),
     "tanno2019.figure6": ("skills-baselines", "Accuracy of the trace method and of baselines against skill"),
 }
 

@@ -67,7 +67,10 @@ def _means(kept: Sequence[tuple[Result, Mapping[str, Any]]]) -> Drawing:
         dominant = "dominant" if is_dominant(torch.as_tensor(true)) else "not dominant"
         axes[row, 0].set_ylabel(f"skill {skill:g}, {dominant}\ntrue class", fontsize=8)
     headings(axes, ["true", *(title_of(m) for m in methods)])
-    return Drawing(figure, "Mean confusion matrices of the group in rounded per cent; one label per image.")
+    seed = min(run.config.seed for run, _ in kept)
+    return Drawing(
+        figure, f"Mean confusion matrices of the group in rounded per cent; one label per image, seed {seed}."
+    )
 
 
 def _heat(ax: Any, matrix: Any) -> Any:
