@@ -41,6 +41,13 @@ def test_help_loads_nothing_heavy():
     assert not {"torch", "numpy", "sklearn", "matplotlib"} & set(loaded)
 
 
+def test_the_command_runs_as_a_module():
+    shown = subprocess.run(
+        [sys.executable, "-m", "dubito", "--version"], capture_output=True, text=True, timeout=300
+    )
+    assert shown.returncode == 0 and dubito.__version__ in shown.stdout, shown
+
+
 def test_every_name_of_the_index_exists():
     for name in dubito.__all__:
         assert getattr(dubito, name) is not None
