@@ -148,6 +148,18 @@ def test_label_noise_is_the_core_on_drawn_noise():
     torch.testing.assert_close(gradient, found.sum(-1, keepdim=True) * Z.softmax(-1) - found)
 
 
+def test_centred_label_noise_keeps_the_sum_and_never_multiplies_the_prediction():
+    """The gradient in the logits is softmax - target, TensorFlow's for any target, up to a shift of all alike."""
+    found = label_noise(Y, 3, 0.5, torch.Generator().manual_seed(3), centred=True)
+    noise = torch.randn(2, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    free = EYE[Y] + 0.5 * noise
+    torch.testing.assert_close(found.sum(-1), torch.ones(2, dtype=torch.float64))
+    gradient = torch.autograd.functional.jacobian(lambda z: nll(z, found, reduction="sum"), Z)
+    differences = gradient - (Z.softmax(-1) - free)
+    torch.testing.assert_close(differences, differences[:, :1].expand(-1, 3))
+    torch.testing.assert_close(differences[:, 0], 0.5 * noise.mean(-1))
+
+
 @pytest.mark.rel
 def test_label_noise_is_unbiased():
     """Scorecard 3: in expectation the loss with label noise, and its gradient, are those of cross-entropy."""
@@ -211,6 +223,12 @@ def test_hygiene():
 def test_cores_compile():
     """Scorecard 12: the pure cores as one graph."""
     noise = torch.randn(2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    for core, inputs in ((targets._smooth, {"alpha": 0.2}), (_label_noise, {"noise": noise, "sigma": 0.5})):
+    drawn = {"noise": noise, "sigma": 0.5}
+    cores = (
+        (targets._smooth, {"alpha": 0.2}),
+        (_label_noise, drawn),
+        (_label_noise, {**drawn, "centred": True}),
+    )
+    for core, inputs in cores:
         graph = torch.compile(core, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(graph(EYE[Y], **inputs), core(EYE[Y], **inputs))

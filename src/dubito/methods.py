@@ -90,8 +90,8 @@ def _bi_tempered(t1: float = 0.8, t2: float = 1.2) -> Stages:
     return Stages(loss=partial(losses.bi_tempered, t1=t1, t2=t2), model={"link": link})
 
 
-def _nan(sigma: float = 0.5) -> Stages:
-    return Stages(target=partial(targets.label_noise, sigma=sigma))
+def _nan(sigma: float = 0.5, centred: bool = False) -> Stages:
+    return Stages(target=partial(targets.label_noise, sigma=sigma, centred=centred))
 
 
 def _bootstrap(kind: str = "soft", beta: float | None = None) -> Stages:

@@ -107,13 +107,19 @@ def label_noise(
     sigma: Number,
     generator: torch.Generator,
     *,
+    centred: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Stochastic label noise: Gaussian noise on every entry of the one-hot target, fresh at each call.
 
-        w~ = w + sigma eps,    eps ~ N(0, I_L)
+        w~ = w + sigma eps,                        eps ~ N(0, I_L)
+        w~ = w + sigma (eps - (1/L) sum_k eps_k)   centred: the weights keep their sum
 
     Not renormalised, so weights may be negative and the loss is unbounded below; in expectation it is the loss.
+    The gradient of the loss in the logits is (sum_k w~_k) p - w~, in which noise of the sum multiplies the
+    prediction: on a class that is predicted surely its variance is L - 1 times that on the others. Centred
+    it is p - w~. TensorFlow's cross-entropy has that gradient for weights of any sum: a network trained with
+    it saw, up to a shift of all logits alike, centred noise.
 
     Shapes: target ``(...)`` integers or ``(..., L)`` floats to ``(..., L)``.
 
@@ -122,10 +128,11 @@ def label_noise(
         num_classes: L.
         sigma: standard deviation, 0 or more.
         generator: source of the noise; it is drawn on the generator's device.
+        centred: take the mean of each row's noise out.
         dtype: of the result.
 
     Reference:
-        Chen et al. 2021 (SLN), called NAN by englesson2023
+        Chen et al. 2021 (SLN), called NAN by englesson2023, whose released code is TensorFlow's
 
     Example:
         >>> label_noise(torch.tensor([0]), 3, 0.0, torch.Generator().manual_seed(0))
@@ -134,11 +141,11 @@ def label_noise(
     check_interval(sigma, "sigma", 0.0)
     weights = _weights(target, num_classes, dtype)
     noise = torch.randn(weights.shape, generator=generator, device=generator.device, dtype=weights.dtype)
-    return _label_noise(weights, noise.to(weights.device), sigma=sigma)
+    return _label_noise(weights, noise.to(weights.device), sigma=sigma, centred=centred)
 
 
-def _label_noise(weights: Tensor, noise: Tensor, *, sigma: Number) -> Tensor:
-    return weights + sigma * noise
+def _label_noise(weights: Tensor, noise: Tensor, *, sigma: Number, centred: bool = False) -> Tensor:
+    return weights + sigma * (noise - noise.mean(-1, keepdim=True) if centred else noise)
 
 
 @full_precision

@@ -157,6 +157,8 @@ def method_of(config: Config) -> tuple[Method, dict[str, Any]]:
         params["samples"] = config.samples or 1000
     if name in LISTING_START:
         params["init"] = "paper"
+    if dict(config.reading).get("label_noise") == "centred":
+        params["centred"] = True
     if name == "no-trace":
         params.pop("trace", None)  # it is 0, and says so in the name
     return METHODS[name], params
