@@ -35,7 +35,8 @@ def numbers(launch) -> list[int]:
 @pytest.mark.parametrize("back", [False, True])
 def test_convolutions(shape, back):
     launch = tiles.convolution(shape, IMAGES, back)
-    inputs, outputs, side, stride, taps, rows, images, columns, buffers, high = numbers(launch)
+    numbers_of = numbers(launch)
+    inputs, outputs, side, stride, taps, rows, images, columns, buffers, deep, high, blocks = numbers_of
     assert (inputs, outputs) == ((shape.outputs, shape.inputs) if back else (shape.inputs, shape.outputs))
     assert (stride, taps) == (shape.stride, shape.taps)
     pixels = images * rows * side
@@ -47,7 +48,10 @@ def test_convolutions(shape, back):
     assert launch.threads % (inputs // 8) == 0
     assert launch.threads % outputs == 0
     assert launch.shared <= SHARED
-    assert buffers in (2, 3, taps)
+    stages = (3 if taps == 9 else 1) * inputs // deep
+    assert 2 <= buffers <= stages or buffers == stages == 1
+    assert inputs % deep == 0
+    assert blocks * launch.threads <= 2048
     assert high == 4 or not (back and stride == 2)
     assert launch.parts == launch.grid[0]
 
