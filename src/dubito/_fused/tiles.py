@@ -32,8 +32,8 @@ class Launch:
 class Cut:
     """How blocks share a convolution: each takes `pixels` and `columns` of the channels out.
 
-    Weights come in stages of a column of the window and `deep` channels in, of which `buffers` are in shared memory;
-    a warp has `high` small matrices one below the other, and registers are such that a processor has `blocks`.
+    Weights come in stages of a column of the window and `deep` channels in, `buffers` of them in shared memory; a
+    warp has `high` small matrices one below the other, and registers are such that a processor has `blocks`.
     """
 
     pixels: int
