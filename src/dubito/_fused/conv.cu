@@ -207,22 +207,18 @@ conv(const bf16* __restrict__ x, const bf16* __restrict__ weight, const float* _
     }
 
   // What is added and compared is on its way while sums are turned round in shared memory.
-  constexpr int GROUPS = COT / 8, ROUNDS = C::PIXELS * GROUPS / C::THREADS, BATCH = BACK || ROUNDS < 4 ? 2 : 4;
+  constexpr int GROUPS = COT / 8, ROUNDS = C::PIXELS * GROUPS / C::THREADS, BATCH = ROUNDS < 4 ? 2 : 4;
   const int channel = thread % GROUPS * 8;
   auto pixel_of = [&](int round) { return thread / GROUPS + round * (C::THREADS / GROUPS); };
   auto place = [&](int round) { return (blockIdx.x * C::PIXELS + pixel_of(round)) * CO + first + channel; };
-  const bool same = stat == mask;
-  uint4 added[BATCH], masks[BATCH], stats[BATCH];
+  uint4 added[BATCH], seen[BATCH];
   auto bring = [&](int from) {
     if (residual)
 #pragma unroll
       for (int i = 0; i < BATCH; ++i) added[i] = eight(residual + place(from + i));
     if (BACK && mask)
 #pragma unroll
-      for (int i = 0; i < BATCH; ++i) masks[i] = eight(mask + place(from + i));
-    if (BACK && stat && !same)
-#pragma unroll
-      for (int i = 0; i < BATCH; ++i) stats[i] = eight(stat + place(from + i));
+      for (int i = 0; i < BATCH; ++i) seen[i] = eight(mask + place(from + i));
   };
 
   __syncthreads();
@@ -257,24 +253,23 @@ conv(const bf16* __restrict__ x, const bf16* __restrict__ weight, const float* _
         for (int j = 0; j < 8; ++j) v[j] += other[j];
       }
       if (BACK && mask) {
-        unpack(masks[i], other);
+        unpack(seen[i], other);
 #pragma unroll
         for (int j = 0; j < 8; ++j) v[j] = fmaf(other[j], masked.scale[j], masked.shift[j]) > 0.f ? v[j] : 0.f;
       }
-      if (residual || (BACK && mask)) {
-        rounded = pack(v);
-        unpack(rounded, v);
-      }
+      if (residual || (BACK && mask)) rounded = pack(v);
       *reinterpret_cast<uint4*>(out + place(from + i)) = rounded;
-      if (!partial) continue;
-      if (!BACK) unpack(rounded, other);
-      else if (!same) unpack(stats[i], other);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        one[j] += v[j];
-        two[j] = fmaf(v[j], other[j], two[j]);
-      }
+      added[i] = rounded;
+      if (BACK && stat && stat != mask) seen[i] = eight(stat + place(from + i));
     }
+    if (partial)
+#pragma unroll
+      for (int i = 0; i < BATCH; ++i) {
+        float v[8], other[8];
+        unpack(added[i], v), unpack(BACK ? seen[i] : added[i], other);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) one[j] += v[j], two[j] = fmaf(v[j], other[j], two[j]);
+      }
   }
   if (partial) {
     if (BACK) {

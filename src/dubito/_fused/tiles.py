@@ -113,14 +113,15 @@ def cut_convolution(shape: Shape, images: int, back: bool, cut: Cut) -> Launch:
 
 def _cut(shape: Shape, back: bool) -> Cut:
     inputs, outputs, side = _sizes(shape, back)
-    parities, columns, deep = back and shape.stride == 2, min(outputs, 64), min(inputs, 32)
+    parities, columns = back and shape.stride == 2, min(outputs, 64)
+    deep = 16 if inputs == 32 and (back or shape.stride == 2) else min(inputs, 32)
     if side == 32:
         pixels = 512 if columns == 16 or parities else 256
     else:
         pixels = 256 if side == 16 and (columns == 32 or parities) else 128
     high = 4 if side == 32 or parities or (side == 16 and shape.stride == 1) else 2
     stages = (3 if shape.taps == 9 else 1) * inputs // deep
-    buffers = min(stages, 3 if max(inputs, outputs) <= 32 else 2)
+    buffers = min(stages, 6 if max(inputs, outputs) <= 32 else 2)
     light = high == 2 and inputs <= 32 and side > 8
     return Cut(
         pixels, columns, buffers, deep, high, (768 if light else 512) // _threads(pixels, columns, high)
