@@ -85,9 +85,9 @@ def cuts(shape: Shape, back: bool) -> Iterator[Cut]:
             continue
         if not max(64, outputs, inputs // 8) <= threads <= 512 or deep * 8 < inputs:
             continue
-        # Registers for so many warps of a processor; small matrices four high need 128 of them.
+        # Registers for so many warps of a processor.
         for buffers, warps in itertools.product(
-            sorted({min(b, stages) for b in (2, 3, 6)}), (16, 12) if high == 4 else (16, 24)
+            sorted({min(b, stages) for b in (2, 3, 6)}), (16, 12) if high == 4 and columns > 16 else (16, 24)
         ):
             used = tiles.cut_convolution(
                 shape, 128, back, Cut(pixels, columns, buffers, deep, high, 1)

@@ -122,7 +122,7 @@ def _cut(shape: Shape, back: bool) -> Cut:
     high = 4 if side == 32 or parities or (side == 16 and shape.stride == 1) else 2
     stages = (3 if shape.taps == 9 else 1) * inputs // deep
     buffers = min(stages, 6 if max(inputs, outputs) <= 32 else 2)
-    light = high == 2 and inputs <= 32 and side > 8
+    light = columns == 16 or (high == 2 and inputs <= 32 and side > 8)
     return Cut(
         pixels, columns, buffers, deep, high, (768 if light else 512) // _threads(pixels, columns, high)
     )
