@@ -150,10 +150,9 @@ static void __syncthreads() {
   while (barriers == mine) others();
 }
 
-static void __threadfence() {}
 template <class T> static T __ldg(const T* at) { return *at; }
 template <class T> static T __ldcg(const T* at) { return *at; }
-static unsigned atomicAdd(unsigned* at, unsigned more) { return std::exchange(*at, *at + more); }
+static unsigned count_up(unsigned* at) { return std::exchange(*at, *at + 1); }
 static float __uint_as_float(unsigned bits) { float value; std::memcpy(&value, &bits, 4); return value; }
 
 static float __shfl_xor_sync(unsigned, float value, int lanes) {
@@ -206,12 +205,16 @@ static void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigne
 }
 
 static void copy_async(unsigned to, const void* from) { emulation::fibers[emulation::current].groups.back().push_back({to, from}); }
+static void copy_async_or_zero(unsigned to, const void* from, bool copied) { copy_async(to, copied ? from : nullptr); }
 static void commit() { emulation::fibers[emulation::current].groups.emplace_back(); }
 template <int LEFT>
 static void wait() {
   auto& groups = emulation::fibers[emulation::current].groups;  // the last is open, and not counted
   while (groups.size() > LEFT + 1u) {
-    for (const auto& copy : groups.front()) std::memcpy(shared_memory + copy.to, copy.from, 16);
+    for (const auto& copy : groups.front()) {
+      if (copy.from) std::memcpy(shared_memory + copy.to, copy.from, 16);
+      else std::memset(shared_memory + copy.to, 0, 16);
+    }
     groups.erase(groups.begin());
   }
 }

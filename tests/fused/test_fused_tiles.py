@@ -35,7 +35,8 @@ def numbers(launch) -> list[int]:
 @pytest.mark.parametrize("back", [False, True])
 def test_convolutions(shape, back):
     launch = tiles.convolution(shape, IMAGES, back)
-    inputs, outputs, side, stride, taps, rows, images, columns, buffers, high = numbers(launch)
+    inputs, outputs, side, stride, taps, rows, images, *cut = numbers(launch)
+    columns, buffers, deep, high, blocks = cut
     assert (inputs, outputs) == ((shape.outputs, shape.inputs) if back else (shape.inputs, shape.outputs))
     assert (stride, taps) == (shape.stride, shape.taps)
     pixels = images * rows * side
@@ -47,7 +48,10 @@ def test_convolutions(shape, back):
     assert launch.threads % (inputs // 8) == 0
     assert launch.threads % outputs == 0
     assert launch.shared <= SHARED
-    assert buffers in (2, 3, taps)
+    stages = (3 if taps == 9 else 1) * inputs // deep
+    assert 2 <= buffers <= stages or buffers == stages == 1
+    assert inputs % deep == 0
+    assert blocks * launch.threads <= 2048
     assert high == 4 or not (back and stride == 2)
     assert launch.parts == launch.grid[0]
 
@@ -62,6 +66,17 @@ def test_gradients_of_weights(shape):
     warps = math.ceil(out / 32) * (into // 8)
     assert 8 % warps == 0
     assert launch.shared <= SHARED
+
+
+def test_cuts_that_are_not_as_the_rules_have_them(monkeypatch):
+    shape, cut = Shape(64, 64, 16), tiles.Cut(256, 32, 3, 16, 4, 2)
+    there, back, weight = tiles.launches(shape, IMAGES)
+    monkeypatch.setitem(tiles.CUTS, (shape, True), cut)
+    monkeypatch.setitem(tiles.WEIGHT_CUTS, shape, tiles.WeightCut(256, 32, 32, 64))
+    found = tiles.launches(shape, IMAGES)
+    assert found[0] == there
+    assert found[1] == tiles.cut_convolution(shape, IMAGES, True, cut) != back
+    assert numbers(found[2])[-2:] == [32, 32] != numbers(weight)[-2:]
 
 
 def test_shapes_without_tiles():

@@ -14,6 +14,26 @@ __device__ __forceinline__ uint4 pack(const float (&v)[8]) {
 
 __device__ __forceinline__ uint4 eight(const bf16* at) { return __ldg(reinterpret_cast<const uint4*>(at)); }
 
+__device__ __forceinline__ void eight(const float* at, float (&to)[8]) {
+  const float4 a = __ldg(reinterpret_cast<const float4*>(at)), b = __ldg(reinterpret_cast<const float4*>(at) + 1);
+  to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w, to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+}
+
+// Rows of LENGTH that a block of threads goes over in rounds. As one of LENGTH and THREADS divides the other, what
+// depends on the round is known to the compiler.
+template <int LENGTH, int THREADS>
+struct Rows {
+  static constexpr bool LONG = LENGTH > THREADS;
+  static constexpr int PER_ROW = LONG ? LENGTH / THREADS : 1, PER_ROUND = LONG ? 1 : THREADS / LENGTH;
+  static_assert(LENGTH == (LONG ? PER_ROW * THREADS : THREADS / PER_ROUND), "neither divides the other");
+  static __device__ __forceinline__ int row(int round) {
+    return LONG ? round / PER_ROW : threadIdx.x / LENGTH + round * PER_ROUND;
+  }
+  static __device__ __forceinline__ int within(int round) {
+    return LONG ? threadIdx.x + round % PER_ROW * THREADS : threadIdx.x % LENGTH;
+  }
+};
+
 // Eight channels of relu(scale x + shift); without a scale they stay as they are.
 struct Activation {
   float scale[8], shift[8];
@@ -21,10 +41,13 @@ struct Activation {
 
   __device__ __forceinline__ Activation(const float* scales, const float* shifts, int channel) : on(scales != nullptr) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      scale[j] = on ? scales[channel + j] : 1.f;
-      shift[j] = on ? shifts[channel + j] : 0.f;
-    }
+    for (int j = 0; j < 8; ++j) scale[j] = 1.f, shift[j] = 0.f;
+    if (on) eight(scales + channel, scale), eight(shifts + channel, shift);
+  }
+
+  __device__ __forceinline__ Activation(const float* scales, const float* shifts) : on(true) {  // in shared memory
+#pragma unroll
+    for (int j = 0; j < 8; ++j) scale[j] = scales[j], shift[j] = shifts[j];
   }
 
   __device__ __forceinline__ uint4 operator()(uint4 x) const {
@@ -40,8 +63,11 @@ struct Activation {
 // Places of a tile that lie left and right of every image are zero, and stay so.
 template <int LINES, int COLUMNS, int WIDTH, int LEFT, int CHANNELS, int PITCH, int THREADS>
 __device__ __forceinline__ void clear_border(bf16* tile) {
-  constexpr int WIDE = WIDTH - COLUMNS;
-  for (int i = threadIdx.x; i < LINES * WIDE * (CHANNELS / 8); i += THREADS) {
+  constexpr int WIDE = WIDTH - COLUMNS, ALL = LINES * WIDE * (CHANNELS / 8);
+#pragma unroll
+  for (int round = 0; round * THREADS < ALL; ++round) {
+    const int i = threadIdx.x + round * THREADS;
+    if ((round + 1) * THREADS > ALL && i >= ALL) break;
     const int which = i / (CHANNELS / 8) % (WIDE > 0 ? WIDE : 1), line = i / (CHANNELS / 8) / (WIDE > 0 ? WIDE : 1);
     const int column = LEFT && which == 0 ? 0 : WIDTH - 1;
     *reinterpret_cast<uint4*>(tile + (line * WIDTH + column) * PITCH + i % (CHANNELS / 8) * 8) = make_uint4(0u, 0u, 0u, 0u);
@@ -117,15 +143,13 @@ __device__ __forceinline__ void finish_channel(const Norm& norm, int c, int chan
 template <int CHANNELS, int THREADS, bool BACK>
 __device__ __forceinline__ void finish(const Norm& norm, const float* partial, int parts, int blocks, double* room) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
-    last = atomicAdd(norm.ended, 1u) == static_cast<u32>(blocks - 1);
+  if (threadIdx.x == 0) {  // its order holds for what the barriers order before and after it
+    last = count_up(norm.ended) == static_cast<u32>(blocks - 1);
     if (last) *norm.ended = 0u;
   }
   __syncthreads();
   if (!last) return;
-  __threadfence();
   constexpr int SHARES = THREADS / CHANNELS;
   const int c = threadIdx.x % CHANNELS, share = threadIdx.x / CHANNELS;
   double one = 0., two = 0.;

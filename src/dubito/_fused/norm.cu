@@ -1,31 +1,33 @@
 // Batch norm around the convolutions. A record is (4, C): mean, 1 / deviation, scale and shift of what is normalised.
 
-// A g + B x + C, and `residual` where there is one.
-extern "C" __global__ void norm_input(const bf16* __restrict__ g, const bf16* __restrict__ x, const float* __restrict__ factors,
-                                      const bf16* __restrict__ residual, bf16* __restrict__ out, int channels, int chunks) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < chunks; i += gridDim.x * blockDim.x) {
-    const int c = i % (channels / 8) * 8;
-    float a[8], b[8], r[8];
-    unpack(eight(g + i * 8), a);
-    unpack(eight(x + i * 8), b);
-    if (residual) unpack(eight(residual + i * 8), r);
+// A g + B x + C, and `residual` where there is one. The channels of a thread stay the same.
+extern "C" __global__ void __launch_bounds__(256)
+norm_input(const bf16* __restrict__ g, const bf16* __restrict__ x, const float* __restrict__ factors,
+           const bf16* __restrict__ residual, bf16* __restrict__ out, int channels, int chunks) {
+  const int first = blockIdx.x * 256 + threadIdx.x, step = gridDim.x * 256, c = first % (channels / 8) * 8;
+  float a[8], b[8], d[8];
+  eight(factors + c, a), eight(factors + channels + c, b), eight(factors + 2 * channels + c, d);
+  for (int i = first; i < chunks; i += step) {
+    const uint4 gs = eight(g + i * 8), xs = eight(x + i * 8);
+    uint4 rs = make_uint4(0u, 0u, 0u, 0u);
+    if (residual) rs = eight(residual + i * 8);
+    float v[8], w[8], r[8];
+    unpack(gs, v), unpack(xs, w), unpack(rs, r);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float v = fmaf(factors[c + j], a[j], fmaf(factors[channels + c + j], b[j], factors[2 * channels + c + j]));
-      a[j] = residual ? v + r[j] : v;
-    }
-    *reinterpret_cast<uint4*>(out + i * 8) = pack(a);
+    for (int j = 0; j < 8; ++j) v[j] = fmaf(a[j], v[j], fmaf(b[j], w[j], d[j])) + r[j];
+    *reinterpret_cast<uint4*>(out + i * 8) = pack(v);
   }
 }
 
 // relu(scale y + shift + shortcut); at stride 2 the shortcut is every other pixel of an image twice as large, with
 // `before` channels of zeros in front and as many behind.
-extern "C" __global__ void join(const bf16* __restrict__ y, const float* __restrict__ scale, const float* __restrict__ shift,
-                                const bf16* __restrict__ shortcut, bf16* __restrict__ out, int channels, int side, int stride,
-                                int before, int chunks) {
-  const int inputs = channels - 2 * before;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < chunks; i += gridDim.x * blockDim.x) {
-    const int c = i % (channels / 8) * 8, pixel = i / (channels / 8);
+extern "C" __global__ void __launch_bounds__(256)
+join(const bf16* __restrict__ y, const float* __restrict__ scale, const float* __restrict__ shift,
+     const bf16* __restrict__ shortcut, bf16* __restrict__ out, int channels, int side, int stride, int before, int chunks) {
+  const int inputs = channels - 2 * before, first = blockIdx.x * 256 + threadIdx.x, c = first % (channels / 8) * 8;
+  const Activation active(scale, shift, c);
+  for (int i = first; i < chunks; i += gridDim.x * 256) {
+    const int pixel = i / (channels / 8);
     float v[8], s[8];
     unpack(eight(y + i * 8), v);
     unpack(make_uint4(0u, 0u, 0u, 0u), s);
@@ -35,7 +37,7 @@ extern "C" __global__ void join(const bf16* __restrict__ y, const float* __restr
       unpack(eight(shortcut + ((n * 2 * side + h) * 2 * side + w) * inputs + c - before), s);
     }
 #pragma unroll
-    for (int j = 0; j < 8; ++j) v[j] = fmaxf(fmaf(v[j], scale[c + j], shift[c + j]) + s[j], 0.f);
+    for (int j = 0; j < 8; ++j) v[j] = fmaxf(fmaf(v[j], active.scale[j], active.shift[j]) + s[j], 0.f);
     *reinterpret_cast<uint4*>(out + i * 8) = pack(v);
   }
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-MOST_BLOCKS = 64  # of a gradient in weights: each leaves a part to add
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -30,6 +28,40 @@ class Launch:
     parts: int = 0
 
 
+@dataclass(frozen=True)
+class Cut:
+    """How blocks share a convolution: each takes `pixels` and `columns` of the channels out.
+
+    Weights come in stages of a column of the window and `deep` channels in, `buffers` of them in shared memory; a
+    warp has `high` small matrices one below the other, and registers are such that a processor has `blocks`.
+    """
+
+    pixels: int
+    columns: int
+    buffers: int
+    deep: int
+    high: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class WeightCut:
+    """How blocks share a gradient in weights: pixels at a time, channels out and in, and blocks in all.
+
+    Each of the blocks of the same channels leaves a part to add.
+    """
+
+    pixels: int
+    outputs: int
+    inputs: int
+    blocks: int
+
+
+# Those that are not as the rules below have them, by shape and whether they go back.
+CUTS: dict[tuple[Shape, bool], Cut] = {}
+WEIGHT_CUTS: dict[Shape, WeightCut] = {}
+
+
 def known(shape: Shape) -> bool:
     """Whether there are tiles for a convolution."""
     channels = (16, 32, 64, 128)
@@ -48,64 +80,99 @@ def launches(shape: Shape, images: int) -> tuple[Launch, Launch, Launch]:
     return there, back, weight_gradient(shape, images)
 
 
-@cache
 def convolution(shape: Shape, images: int, back: bool) -> Launch:
     """A convolution, or its gradient in the input."""
-    inputs, outputs = (shape.outputs, shape.inputs) if back else (shape.inputs, shape.outputs)
-    side = shape.side * shape.stride if back else shape.side
-    pixels, columns, buffers, high = _how(shape, inputs, outputs, side, back)
-    buffers = min(buffers, shape.taps)
-    rows, count = min(side, pixels // side), max(1, pixels // side**2)
-    width = 16 if columns < 32 else 32
+    return cut_convolution(shape, images, back, CUTS.get((shape, back)) or _cut(shape, back))
+
+
+@cache
+def cut_convolution(shape: Shape, images: int, back: bool, cut: Cut) -> Launch:
+    """A convolution, or its gradient in the input, so cut."""
+    inputs, outputs, side = _sizes(shape, back)
+    rows, count = min(side, cut.pixels // side), max(1, cut.pixels // side**2)
     step = 1 if back or shape.taps == 1 else shape.stride
     window = 3 if shape.taps == 9 else 1
     if back and shape.stride == 2:  # without the zeros in between
         area = (rows // 2 + window // 2) * (side // 2 + window // 2) * count
     else:
         area = ((rows - 1) * step + window) * ((side - 1) * step + window) * count
-    room = max(area * (inputs + 8), pixels * (columns + 8))
-    tap = inputs * (columns + 8) if back else columns * (inputs + 8)
-    template = (inputs, outputs, side, shape.stride, shape.taps, rows, count, columns, buffers, high)
+    room = max(area * (inputs + 8), cut.pixels * (cut.columns + 8))
+    stage = window * (cut.deep * (cut.columns + 8) if back else cut.columns * (cut.deep + 8))
+    template = (
+        *(inputs, outputs, side, shape.stride, shape.taps, rows, count),
+        *(cut.columns, cut.buffers, cut.deep, cut.high, cut.blocks),
+    )
     return Launch(
         f"conv<{', '.join(map(str, template))}, {str(back).lower()}>",
-        (images * side * side // pixels, outputs // columns, 1),
-        pixels // (16 * high) * (columns // width) * 32,
-        2 * (room + buffers * tap),
-        images * side * side // pixels,
+        (images * side * side // cut.pixels, outputs // cut.columns, 1),
+        _threads(cut.pixels, cut.columns, cut.high),
+        2 * (room + cut.buffers * stage),
+        images * side * side // cut.pixels,
     )
 
 
-def _how(shape: Shape, inputs: int, outputs: int, side: int, back: bool) -> tuple[int, int, int, int]:
-    """Pixels, columns, buffers, small matrices of a warp: the fastest on an H200 with four under way at a time."""
+def _cut(shape: Shape, back: bool) -> Cut:
+    inputs, outputs, side = _sizes(shape, back)
     parities, columns = back and shape.stride == 2, min(outputs, 64)
+    deep = 16 if inputs == 32 and (back or shape.stride == 2) else min(inputs, 32)
     if side == 32:
         pixels = 512 if columns == 16 or parities else 256
     else:
         pixels = 256 if side == 16 and (columns == 32 or parities) else 128
-    high = 4 if side == 32 or parities or (side == 16 and inputs == 64 and not back) else 2
-    return pixels, columns, 2 if inputs * columns >= 64 * 64 else 3, high
+    high = 4 if side == 32 or parities or (side == 16 and shape.stride == 1) else 2
+    stages = (3 if shape.taps == 9 else 1) * inputs // deep
+    buffers = min(stages, 6 if max(inputs, outputs) <= 32 else 2)
+    light = columns == 16 or (high == 2 and inputs <= 32 and side > 8)
+    return Cut(
+        pixels, columns, buffers, deep, high, (768 if light else 512) // _threads(pixels, columns, high)
+    )
+
+
+def _sizes(shape: Shape, back: bool) -> tuple[int, int, int]:
+    """Channels in and out, and the side of what is written."""
+    if back:
+        return shape.outputs, shape.inputs, shape.side * shape.stride
+    return shape.inputs, shape.outputs, shape.side
+
+
+def _threads(pixels: int, columns: int, high: int) -> int:
+    return pixels // (16 * high) * (columns // (16 if columns < 32 else 32)) * 32
+
+
+def weight_gradient(shape: Shape, images: int) -> Launch:
+    """The gradient of a convolution in its weights."""
+    return cut_weight_gradient(shape, images, WEIGHT_CUTS.get(shape) or _weight_cut(shape))
 
 
 @cache
-def weight_gradient(shape: Shape, images: int) -> Launch:
-    """The gradient of a convolution in its weights."""
-    side, rows_out, rows_in = shape.side, min(shape.outputs, 64), min(shape.inputs, 32)
-    pixels = {16: 512, 32: 256}.get(shape.outputs, 128) // shape.stride
-    rows, count = min(side, pixels // side), max(1, pixels // side**2)
+def cut_weight_gradient(shape: Shape, images: int, cut: WeightCut) -> Launch:
+    """The gradient of a convolution in its weights, so cut."""
+    side = shape.side
+    rows, count = min(side, cut.pixels // side), max(1, cut.pixels // side**2)
     window, step = (3, shape.stride) if shape.taps == 9 else (1, 1)
-    lines = ((rows - 1) * step + window) * count
-    area, stage = lines * ((side - 1) * step + window), lines * side * step
-    shared = 2 * (area * (rows_in + 8) + stage * rows_in + 2 * pixels * (rows_out + 8))
-    groups = max(1, 8 // (max(1, rows_out // 32) * (rows_in // 8)))
-    sums = shape.taps * rows_out * rows_in * 4 if groups > 1 else 0
-    blocks = (shape.outputs // rows_out) * (shape.inputs // rows_in)
-    tiles = images * side * side // pixels
-    parts = min(tiles, max(8, MOST_BLOCKS // blocks))
-    template = (shape.inputs, shape.outputs, side, shape.stride, shape.taps, rows, count, rows_out, rows_in)
-    return Launch(
-        f"conv_weight<{', '.join(map(str, template))}>",
-        (parts, shape.outputs // rows_out, shape.inputs // rows_in),
-        256,
-        max(shared, sums),
-        tiles,
+    area = ((rows - 1) * step + window) * ((side - 1) * step + window) * count
+    shared = 4 * (area * (cut.inputs + 8) + cut.pixels * (cut.outputs + 8)) + 8 * cut.inputs
+    groups = max(1, 8 // (max(1, cut.outputs // 32) * (cut.inputs // 8)))
+    sums = shape.taps * cut.outputs * cut.inputs * 4 if groups > 1 else 0
+    channels = (shape.outputs // cut.outputs, shape.inputs // cut.inputs)
+    tiles = images * side * side // cut.pixels
+    parts = min(tiles, max(8, cut.blocks // (channels[0] * channels[1])))
+    template = (
+        shape.inputs,
+        shape.outputs,
+        side,
+        shape.stride,
+        shape.taps,
+        rows,
+        count,
+        cut.outputs,
+        cut.inputs,
     )
+    return Launch(
+        f"conv_weight<{', '.join(map(str, template))}>", (parts, *channels), 256, max(shared, sums), tiles
+    )
+
+
+def _weight_cut(shape: Shape) -> WeightCut:
+    pixels = {16: 512, 32: 256}.get(shape.outputs, 128) // shape.stride
+    return WeightCut(pixels, min(shape.outputs, 64), min(shape.inputs, 32), 64)
