@@ -3,13 +3,15 @@
     python benchmarks/lanes.py                             WRN-28-2, batch 128, 1, 4, 8 and 12 lanes (target: 1.7x)
     python benchmarks/lanes.py --network resnet32
     python benchmarks/lanes.py --ways fused,heuristic --counts 1,8
+    python benchmarks/lanes.py --network cnn9 --ways fused,heuristic --counts 1,3,6 --steps 100 --rounds 3
 
-Every lane trains on its own noisy copy of random images, with augmentation, momentum and a schedule, as the runs of
-a paper do. Three ways are measured, each in a process of its own: the network as one function by kernels of ours
+Every lane trains on its own noisy copy of random images, with augmentation, momentum and a schedule, or CNN9 with
+Adam alone, as the runs of a paper do. Three ways are measured, each in a process of its own: kernels of ours
 (`dubito._fused`, what lanes use where they can), and compiled, with cuDNN's algorithms searched (the fastest of a
-device to itself) or named by its heuristics (`lanes.settings` takes these for several lanes). Counts of lanes are
-measured in turn, several rounds of each, and the median is taken. What several lanes make is divided by one run
-alone of the same way (what streams bring), and by the fastest of the runs alone (what a user gains). One line is
+device to itself) or named by its heuristics (`lanes.settings` takes these for several lanes). CNN9 has cuDNN's
+convolutions either way, and so a fourth, `fused-searched`. Counts of lanes are measured in turn, several rounds of
+each, and the median is taken. What several lanes make is divided by one run alone of the same way (what streams
+bring), and by the fastest of the runs alone (what a user gains). One line is
 appended to results/benchmarks/lanes.jsonl ($OUT/lanes.jsonl where that is set).
 """
 
@@ -40,6 +42,11 @@ from dubito.papers.results import provenance
 
 HERE = Path(__file__).resolve().parents[1]
 EPOCHS, MILESTONES = 1_000, (160_000, 240_000)
+MOMENTUM = {
+    "optimizer": partial(optim.sgd, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4),
+    "schedule": partial(optim.milestones, at=MILESTONES, factor=0.1),
+}
+NINE = {"padded": True, "norm_eps": 1e-3, "dropout_of": "element", "norm_last": True}
 
 
 def lane(seed: int, network: str, images: int, batch: int, device: str) -> Iterator[None]:
@@ -48,17 +55,13 @@ def lane(seed: int, network: str, images: int, batch: int, device: str) -> Itera
     data = LabelledData(draw(0, 256, (images, 3, 32, 32), dtype=torch.uint8), draw(0, 10, (images,)))
     method, params = parse("ce")
     stages = method.build(**params)
-    backbone = build(network, (3, 32, 32), generator=generator(seed, 0, "backbone"))
+    nine = network == "cnn9"
+    backbone = build(network, (3, 32, 32), generator=generator(seed, 0, "backbone"), **(NINE if nine else {}))
     head = stages.head(backbone.out_features, 10, generator=generator(seed, 0, "head"))
-    made = Lane(
-        Model(backbone, head), stages, data, seed=seed, device=device, augment=partial(augment, pad=4)
-    )
-    return made.steps(
-        epochs=EPOCHS,
-        batch_size=batch,
-        optimizer=partial(optim.sgd, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4),
-        schedule=partial(optim.milestones, at=MILESTONES, factor=0.1),
-    )
+    move = None if nine else partial(augment, pad=4)
+    made = Lane(Model(backbone, head), stages, data, seed=seed, device=device, augment=move)
+    recipe = {"optimizer": partial(optim.adam, lr=1e-3)} if nine else MOMENTUM
+    return made.steps(epochs=EPOCHS, batch_size=batch, **recipe)
 
 
 def rate(lanes: Sequence[Iterator[None]], steps: int, wait: Callable[[], None]) -> float:
@@ -74,12 +77,12 @@ def rate(lanes: Sequence[Iterator[None]], steps: int, wait: Callable[[], None]) 
 
 def measured(options: argparse.Namespace, way: str) -> dict[int, list[float]]:
     """Rates of each count of lanes, round by round, in a process that computes in one way."""
-    if way != "fused":
+    if "fused" not in way:
         lanes_module.suits = lambda network, batch: False  # type: ignore[assignment]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
     torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.benchmark = way == "searched"
+    torch.backends.cudnn.benchmark = "searched" in way
     counts = [int(c) for c in options.counts.split(",")]
     lanes = [lane(s, options.network, options.images, options.batch, device) for s in range(max(counts))]
     rate(lanes, 8, wait)  # compiles and captures

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from . import checkpoint
-from ._fused import Fused, suits
+from ._fused import Fast, fast, suits
 from ._lane_plan import Plan
 from ._lane_rules import PROCEDURES, Rule, Taught, rule_of
 from ._method import Stages
@@ -106,7 +106,7 @@ class Lane:
         self.stages, self.data, self.seed, self.augment = stages, data.to(device), seed, augment
         # A tensor, so that lanes of other seeds share compiled kernels.
         self.key = torch.tensor(seed, device=device)
-        self.compile, self.fused = compile and self.on_gpu, dict[Model, Fused]()
+        self.compile, self.fused = compile and self.on_gpu, dict[Model, Fast]()
         self.models: list[Model] = []  # those of the procedure, and a teacher
         self.networks = [self._network(m) for m in self.procedure.children() if isinstance(m, Model)]
         self.stream = own_stream(self.on_gpu)
@@ -270,7 +270,7 @@ class Lane:
         example = self.data.batch(torch.zeros(1, dtype=torch.int64, device=self.data.device))
         for model in self.models:
             if self.half and suits(model.backbone, (batch_size, *example.shape[1:])):
-                self.fused[model] = Fused(model.backbone)
+                self.fused[model] = fast(model.backbone)
             elif self.compile:
                 # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes slow.
                 model.backbone.compile(dynamic=False)

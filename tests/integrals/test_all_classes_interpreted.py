@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
+
 from interpreted import run
 
 pytestmark = [

@@ -1,9 +1,10 @@
-"""Residual networks for small images as one function with a gradient of its own, by kernels of ours on a GPU.
+"""Networks for small images by kernels of ours on a GPU: residual ones, as one function with a gradient of its own.
 
 Layers as torch has them write each activation, its norm and its mask to memory and read them again, and cuDNN's
 convolutions of few channels leave the processors half idle. Here a convolution activates what it reads, and leaves
-the moments of what it writes to the norm that follows. Sums are made in a fixed order. What that brings is measured
-by `benchmarks/lanes.py`.
+the moments of what it writes to the norm that follows. Sums are made in a fixed order. The nine-layer network has
+convolutions of many channels, which cuDNN does well, and kernels of ours around them (`nine`). What that brings is
+measured by `benchmarks/lanes.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..backbones.resnet import ResNetCIFAR
+from ..backbones.small import CNN9
 from ..backbones.wide import WideResNet
-from . import nvrtc, tiles
+from . import nine, nvrtc, tiles
 from .networks import (
     SIDE,
     Pass,
@@ -29,10 +31,10 @@ from .networks import (
 )
 from .plain import Plain
 
-__all__ = ["Fused", "suits"]
+__all__ = ["Fast", "Fused", "fast", "suits"]
 
 
-def suits(network: nn.Module, batch: Sequence[int]) -> TypeGuard[WideResNet | ResNetCIFAR]:
+def suits(network: nn.Module, batch: Sequence[int]) -> TypeGuard[WideResNet | ResNetCIFAR | CNN9]:
     """Whether a network is one of those here, its batches have a size that the kernels take, and there is a GPU.
 
     Example:
@@ -40,6 +42,8 @@ def suits(network: nn.Module, batch: Sequence[int]) -> TypeGuard[WideResNet | Re
         >>> suits(build("lenet5", (1, 28, 28)), (128, 1, 28, 28))
         False
     """
+    if isinstance(network, CNN9):
+        return nine.available()
     if not (_fits(batch) and known(network) and nvrtc.available()):
         return False
     launches = [
@@ -132,6 +136,14 @@ class Fused:
         else:
             cifar_backward(self.network, step, grad)
         return [step.grads[p] for p in self.parameters]
+
+
+Fast = Fused | nine.FusedCNN9
+
+
+def fast(network: WideResNet | ResNetCIFAR | CNN9) -> Fast:
+    """A network that `suits`, by its kernels."""
+    return nine.FusedCNN9(network) if isinstance(network, CNN9) else Fused(network)
 
 
 class _Function(torch.autograd.Function):

@@ -162,6 +162,7 @@ class CNN9(nn.Module):
     """
 
     WIDTHS = (128, 128, 128, 256, 256, 256, 512, 256, 128)
+    POOLED = (2, 5)  # the convolutions that a pool comes after
 
     def __init__(
         self,
@@ -200,6 +201,6 @@ class CNN9(nn.Module):
         for i, (layer, norm) in enumerate(zip(self.convs, self.norms)):
             x = layer(x)
             x = norm(F.leaky_relu(x, self.slope)) if self.norm_last else F.leaky_relu(norm(x), self.slope)
-            if i in (2, 5):
+            if i in self.POOLED:
                 x = self.dropout(F.max_pool2d(x, 2))
         return global_average(x)

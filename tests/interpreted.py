@@ -11,11 +11,10 @@ import pytest
 
 
 def run(program: str) -> None:
-    """Run a program in a process of its own, with the package and this folder to import from; it must end well."""
+    """Run a program in a process of its own, with the package and its tests to import from; it must end well."""
     here = Path(__file__).resolve().parent
-    path = os.pathsep.join(
-        [str(here), str(here.parents[1] / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
+    folders = map(str, (here / "integrals", here / "fused", here.parent / "src"))
+    path = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
