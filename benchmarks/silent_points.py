@@ -32,6 +32,16 @@ READINGS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "by element, padded, eps 1e-3, norm last": ({}, {**KERAS, "norm_last": True}, True),
     "by element, padded, eps 1e-3, norm last, batch 32": ({"batch": 32}, {**KERAS, "norm_last": True}, True),
     "by element, padded, eps 1e-3, norm last, batch 64": ({"batch": 64}, {**KERAS, "norm_last": True}, True),
+    "by element, padded, eps 1e-3, norm last, batch 256": (
+        {"batch": 256},
+        {**KERAS, "norm_last": True},
+        True,
+    ),
+    "by element, padded, eps 1e-3, norm last, batch 32, seed 1": (
+        {"batch": 32, "seed": 1},
+        {**KERAS, "norm_last": True},
+        True,
+    ),
     "padded, batch 32": ({"batch": 32}, {"padded": True}, True),
     "by element, padded": ({}, SAME, True),
     "by element": ({}, ELEMENT, True),
