@@ -58,8 +58,25 @@ class WeightCut:
 
 
 # Those that are not as the rules below have them, by shape and whether they go back.
-CUTS: dict[tuple[Shape, bool], Cut] = {}
-WEIGHT_CUTS: dict[Shape, WeightCut] = {}
+CUTS: dict[tuple[Shape, bool], Cut] = {
+    (Shape(32, 32, 32, 1, 9), False): Cut(512, 32, 2, 32, 4, 2),
+    (Shape(32, 32, 32, 1, 9), True): Cut(512, 32, 6, 16, 4, 2),
+    (Shape(64, 64, 16, 1, 9), False): Cut(256, 64, 2, 64, 4, 2),
+    (Shape(64, 64, 16, 1, 9), True): Cut(256, 64, 3, 32, 4, 2),
+    (Shape(128, 128, 8, 1, 9), False): Cut(128, 64, 2, 64, 2, 2),
+    (Shape(128, 128, 8, 1, 9), True): Cut(128, 64, 2, 64, 2, 2),
+    (Shape(16, 32, 32, 1, 9), False): Cut(512, 32, 3, 16, 4, 2),
+    (Shape(16, 32, 32, 1, 1), False): Cut(512, 32, 1, 16, 4, 2),
+    (Shape(32, 64, 16, 2, 9), False): Cut(128, 64, 2, 32, 2, 3),
+    (Shape(32, 64, 16, 2, 9), True): Cut(512, 32, 6, 32, 4, 2),
+    (Shape(32, 64, 16, 2, 1), False): Cut(128, 64, 1, 32, 2, 3),
+    (Shape(64, 128, 8, 2, 9), True): Cut(256, 64, 2, 64, 4, 2),
+    (Shape(64, 128, 8, 2, 1), False): Cut(128, 128, 2, 32, 2, 1),
+    (Shape(64, 128, 8, 2, 1), True): Cut(256, 64, 2, 64, 4, 2),
+}
+WEIGHT_CUTS: dict[Shape, WeightCut] = {
+    Shape(32, 64, 16, 2, 1): WeightCut(128, 64, 32, 64),
+}
 
 
 def known(shape: Shape) -> bool:
