@@ -33,7 +33,7 @@ from .heads import Latent
 from .model import Model
 from .procedures import Distillation
 
-AHEAD = 12  # steps
+AHEAD = 48  # steps: a lane that is scored holds up the host while the others work off theirs
 
 
 def runs_as_lane(stages: Stages) -> bool:
