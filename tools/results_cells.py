@@ -148,8 +148,8 @@ def _changed(paper: str, item: Item, runs: dict[str, Result]) -> list[Section]:
         configs = wanted(paper, item.id, size)
         if run.config.data not in {c.data for c in configs}:
             data, configs = run.config.data, wanted(paper, item.id, size, run.config.data)
-        at_home = run.config.cell in _seedless(paper, item.id, size, data)
-        if at_home or id_ in _searched(paper, item.id, size):
+        in_a_table = any(run.config.cell in _seedless(paper, other, size, data) for other in items(paper))
+        if in_a_table or id_ in _searched(paper, item.id, size):
             continue
         groups.setdefault((data, _changes(run.config, configs, item)), []).append(run)
     made = []

@@ -80,9 +80,10 @@ def places(results: Iterable[Result]) -> list[Place]:
     Points in the plane are drawn to be looked at, and nobody chooses a method by them. Tables that take one method
     apart do not compare methods, nor does a figure whose rows are places or settings: it has seeds of some only. Of
     a sweep only the settings count that a table of the paper has: the best point of a curve was chosen by the test.
+    Noisy targets with another library's gradient are left out too: a method here is what `dubito.methods` has.
     """
     groups: dict[Config, dict[tuple[str, str], list[Result]]] = {}
-    for result in filter(_compares, results):
+    for result in filter(compared, results):
         variant = (method_label(result.config), parameters(result.config.params))
         groups.setdefault(_key(result.config), {}).setdefault(variant, []).append(result)
     made = []
@@ -93,7 +94,8 @@ def places(results: Iterable[Result]) -> list[Place]:
     return made
 
 
-def _compares(result: Result) -> bool:
+def compared(result: Result) -> bool:
+    """Whether a run counts where methods are ranked, see `places`."""
     config = result.config
     own = items(config.paper).get(config.item)
     names = own.rows + own.columns if own else ("method",)
@@ -101,7 +103,8 @@ def _compares(result: Result) -> bool:
     of_methods = "method" in names and not of_settings
     swept = bool(own) and not own.printed and any(name in names for name, _ in config.params)
     chosen = not swept or (config.network, config.method, config.params) in _in_tables(config.paper)
-    return config.method != "oracle" and config.data not in SETS and of_methods and chosen
+    ours = config.method != "oracle" and "label_noise" not in dict(config.reading)
+    return ours and config.data not in SETS and of_methods and chosen
 
 
 @cache

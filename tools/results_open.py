@@ -8,6 +8,7 @@ from results_cells import Section, best_of_course
 from results_course import last_fifth, runs_of
 from results_words import column_words, parameters, row_words
 
+from dubito.papers import items
 from dubito.papers.collect import Entry
 from dubito.papers.results import Result
 
@@ -28,6 +29,9 @@ def open_cells(section: Section) -> Iterator[str]:
         cause = "What another reading of the silent points changes, the sections before show."
     elif any(last_fifth(r) for e in doubtful for r in runs_of(section, e)):
         cause = "The last epoch is a draw, as the table below shows; beyond that no cause is established."
+    other = f"{section.item.id}-nan"
+    if other in items(section.paper) and any("nan" in e.row for e in doubtful):
+        cause += f" NAN with the gradient that the paper's code has is in `{other}`."
     count = "1 cell lies" if len(doubtful) == 1 else f"{len(doubtful)} cells lie"
     wide = any(e.verdict.startswith("agrees") for e in doubtful)
     yield (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import ROUND_HALF_UP, Decimal
 
-from results_groups import Place, Standing, places
+from results_groups import Place, Standing, compared, places
 from results_words import arithmetic, method_words
 
 from dubito.papers.results import Result
@@ -19,7 +19,7 @@ TITLES = {"none": "clean labels", "resample": "symmetric", "asymmetric": "asymme
 def readme_table(results: dict[str, list[Result]]) -> str:
     """Accuracy on MNIST under five kinds of noise, the paper's in brackets."""
     runs = [r for r in results.get("englesson2023", []) if r.config.item == "table1-mnist"]
-    runs = [r for r in runs if r.config.size == "paper"]
+    runs = [r for r in runs if r.config.size == "paper" and compared(r)]
     found = {(p.config.noise, p.config.rate): p for p in places(runs)}
     shown = [found[c] for c in COLUMNS if c in found]
     if not shown:

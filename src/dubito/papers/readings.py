@@ -39,10 +39,10 @@ READINGS: dict[str, tuple[str, ...]] = {
         "padding. Clothing1M: a tenth of the rate after epoch 5, 18,976 images of each class in an epoch.",
         "CIFAR-10, asymmetric: trucks are called automobiles too, as in the code; the printed list leaves "
         "them out.",
-        "NAN: noisy targets do not sum to one. The authors of NAN differentiate the loss as it is; the code here "
-        "is TensorFlow's, whose cross-entropy has the gradient p - w whatever the sum, which is weaker noise: "
-        "here the noise of each target is centred, which is the same up to a shift of all logits alike. Runs "
-        "with the noise as it is are kept.",
+        "NAN: noisy targets do not sum to one. The authors of NAN differentiate the loss as it is, and so does "
+        "table 1 here. The code of this paper is TensorFlow's, whose cross-entropy has the gradient p - w whatever "
+        "the sum: weaker noise, the same as noise with its mean taken out. Sections whose names end in -nan have "
+        "NAN so.",
         "Not stated: 1,000 samples for the heteroscedastic methods; forward correction takes its matrix "
         "from plain training, the best example below the 97th percentile of each class (the top on "
         "CIFAR-100).",
