@@ -24,6 +24,8 @@ def test_every_table_and_figure_is_there():
         "lukasik2020": ["table2", "table3", "table4", "table5", "table7"],
         "tanno2019": ["table1a", "table1b"],
     }
+    # NAN's row once more, as the paper's code has it.
+    tables["englesson2023"][3:3] = ["table1-mnist-nan", "table1-cifar10-nan"]
     figures = {"collier2020": 6, "englesson2023": 7, "lukasik2020": 9, "tanno2019": 11}
     for name in PAPERS:
         assert list(paper(name).TABLES) == tables[name]
