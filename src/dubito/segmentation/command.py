@@ -68,6 +68,13 @@ def fit(job: FitJob, say: Say) -> Path:
             got=len(labelled(data)),
         )  # fmt: skip
     setting = _setting(job, data)
+    seen = data.labels.unique()
+    empty = len(data.classes) - int((seen >= 0).sum())
+    if empty and not options.get("values") and data.classes == tuple(map(str, range(len(data.classes)))):
+        say(
+            f"{empty} of {len(data.classes)} classes occur nowhere; if numbers of classes have gaps, name them: "
+            f"--values {','.join(map(str, seen[seen >= 0].tolist()))}"
+        )
     if job.method != "auto":
         make(setting, job.method)  # refuses what cannot be trained before there is a run
     config = {"task": "pixels", "setting": asdict(setting), "method": job.method, "data": describe(data)}
