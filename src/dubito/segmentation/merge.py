@@ -50,7 +50,7 @@ def merge_masks(
 
         q_k ~ prior_k prod_r A_r[k, y_r],   A_r[k, j] ~ sum over pixels with y_r = j of q_k,   prior_k ~ sum of q_k
 
-    Unlike `vote`, one who never draws a class, or draws it too large, is outweighed by one who is right. As the
+    Unlike in `vote`, the word of one who misses a class says little against it where others draw it. As the
     vote it takes pixels for independent: where most annotators err in the same way it errs with them.
 
     Shapes: masks ``(N, R, H, W)`` -> `MergedMasks`.
@@ -66,11 +66,11 @@ def merge_masks(
 
     Example:
         >>> truth = torch.arange(3).repeat(1, 4, 20)
-        >>> blind = torch.where(truth == 2, 0, truth)  # two of three never draw class 2
-        >>> masks = torch.stack([truth, blind, blind], 1)
+        >>> blind = torch.where(truth == 2, 0, truth)  # the last of three never draws class 2
+        >>> masks = torch.stack([truth, truth, blind], 1)
         >>> found = merge_masks(masks, 3)
-        >>> bool((found.labels == truth).all()), found.matrices[:, 2, 2].round(decimals=2)
-        (True, tensor([1., 0., 0.]))
+        >>> bool((found.labels == truth).all()), found.matrices[:, 2, 2].round(decimals=1)
+        (True, tensor([1., 1., 0.]))
     """
     given = checked(masks, num_classes, void)
     if iterations < 1 or not tolerance >= 0:
