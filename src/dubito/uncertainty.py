@@ -139,7 +139,9 @@ def _log_probs(model: Model, data: LabelledData, seed: int, mask: int, batch_siz
             module.training = True
     parts = []
     try:
-        for i, batch in enumerate(Batches(data.to(device)).all(batch_size)):
+        # Of pixels far fewer images go at a time than of whole examples.
+        size = model.evaluation_batch if batch_size == Model.evaluation_batch else batch_size
+        for i, batch in enumerate(Batches(data.to(device)).all(size)):
             with forked(seed, mask, i, device):
                 latent = model.latent(batch.x)
             draws = generator(seed, i, "latent", device=device)

@@ -47,3 +47,37 @@ def test_one_part_is_not_computed_twice(monkeypatch, parts):
     loss.backward()
     assert len(seen) == (0 if parts == 1 else parts)
     assert bool(network.weight.grad.any())
+
+
+@pytest.mark.parametrize("upsample", ["latent", "features"])
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("head", [heads.PreLogit, heads.Diagonal, heads.Point, heads.LowRank])
+def test_a_mask_in_stripes_has_the_loss_and_gradients_of_a_whole_one(
+    monkeypatch, head, align_corners, upsample
+):
+    """Odd sizes, from 4 x 5 features to 11 x 9 pixels, 1, 2 or all rows at a time."""
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(1, 3, 11, 9, generator=g), torch.randint(4, (1, 11, 9), generator=g)
+    y[0, 3:5] = -100
+    network = nn.Sequential(nn.AdaptiveAvgPool2d((4, 5)), nn.Conv2d(3, 6, 1))
+    extra = {"rank": 2} if head in (heads.PreLogit, heads.LowRank) else {}
+    made = head(6, 4, generator=g, **extra)
+    model = SegmentationModel(network, made, temperature=0.5, upsample=upsample, align_corners=align_corners)
+    found, seen = [], []
+    latent_of = SegmentationModel.latent_of
+    monkeypatch.setattr(
+        SegmentationModel,
+        "latent_of",
+        lambda self, f, size, rows=None: seen.append(rows) or latent_of(self, f, size, rows),
+    )
+    for elements in (1 << 26, 2 * 9 * 4, 1):
+        monkeypatch.setattr(module, "ELEMENTS", elements)
+        model.zero_grad()
+        batch = Batches(LabelledData(x, y))(torch.arange(1))
+        loss = Pixels(model)(batch, lambda purpose: torch.Generator().manual_seed(7))
+        loss.backward()
+        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+    assert (10, 11) in seen
+    for other in found[1:]:
+        for a, b in zip(found[0], other):
+            assert torch.allclose(a, b, atol=2e-5, rtol=1e-3)

@@ -195,6 +195,34 @@ def test_several_annotators(folders, tmp_path):
     assert model.channel.log_matrices().shape == (2, 4, 4)
 
 
+def test_the_matrices_of_annotators_are_theirs_after_a_short_run(folders, tmp_path):
+    """From one start for all, the steps of a run are too few: the matrices would be those it began with."""
+    truth = shapes(6, size=(16, 20)).labels
+    drawn = {"ann": truth, "bob": torch.where(truth == 2, 0, truth), "eve": truth}
+    for person, masks in drawn.items():
+        (tmp_path / "masks" / person).mkdir(parents=True)
+        for i in range(6):
+            if (person, i) != ("eve", 3):
+                file = tmp_path / "masks" / person / f"s{i}.png"
+                Image.fromarray(masks[i].numpy().astype(np.uint8)).save(file)
+    job = FitJob(
+        folders / "photos", tmp_path / "run", masks=tmp_path / "masks", epochs=2, device="cpu",
+        options={"annotators": True, "classes": CLASSES},
+    )  # fmt: skip
+    command.fit(job, silent)
+    model, _, _ = command.load(tmp_path / "run")
+    diagonals = model.channel.diagonals().detach()
+    assert (diagonals[[0, 2]] > 0.97).all()
+    assert diagonals[1, 2] < 0.05
+    assert (diagonals[1, [0, 1, 3]] > 0.97).all()
+    for i in range(6):
+        assert (read_mask(tmp_path / f"run/consensus/s{i}.png") == truth[i].numpy()).all()
+    found = json.loads((tmp_path / "run/metrics.json").read_text())
+    page = (tmp_path / "run/report.html").read_text()
+    assert found["pixels"] == 320
+    assert "merged" in page
+
+
 def test_refusals(folders, tmp_path):
     masks = tmp_path / "one"
     masks.mkdir()

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from dubito import DubitoError, heads, links
+from dubito import DubitoError, heads, links, uncertainty
 from dubito.backbones import EncoderDecoder
+from dubito.data import LabelledData
 from dubito.integrals import expected_log_softmax
 from dubito.segmentation import SegmentationModel, resize
 
@@ -170,3 +171,21 @@ def test_compiles_as_one_graph():
     x = torch.randn(1, 3, 10, 12)
     fast = torch.compile(model, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(fast(x), model(x))
+
+
+def test_the_uncertainty_of_pixels_takes_few_images_at_a_time():
+    """An ensemble's default of 1024 examples would be 1024 images at full resolution."""
+    seen = []
+
+    class Maps(torch.nn.Module):
+        def forward(self, x):
+            seen.append(len(x))
+            return x
+
+    models = [
+        SegmentationModel(Maps(), heads.Point(3, 4, generator=torch.Generator().manual_seed(i)))
+        for i in range(2)
+    ]
+    data = LabelledData(torch.rand(20, 3, 4, 5), torch.zeros(20, 4, 5, dtype=torch.int64), classes=range(4))
+    assert uncertainty.ensemble(models, data).total.shape == (20, 4, 5)
+    assert max(seen) == SegmentationModel.evaluation_batch == 8

@@ -29,6 +29,7 @@ _PIXELS = 1 << 26
 _FILE = 1 << 28
 _ALL_MASKS = 1 << 36  # 64 GiB of masks in memory; more is an accident
 _GREY = frozenset({"1", "L", "P", "I;16", "I;16B", "I;16L", "I"})
+_COLOURS = ("RGB", "RGBA")
 _TABLE = 1 << 16  # grey numbers are looked up in a table of this length
 _NO_CLASS = -1 << 15
 FITS = ("pad", "scale")
@@ -65,9 +66,12 @@ def read_mask(path: str | os.PathLike[str]) -> Array:
             if opened.mode in _GREY:
                 numbers = np.array(opened)
                 return numbers.astype(np.uint8) if opened.mode == "1" else numbers
-            if opened.mode not in ("RGB", "RGBA"):
-                expected = "grey, palette or RGB"
-                raise DubitoError("not a mask", where=str(path), expected=expected, got=opened.mode)
+            if opened.mode not in _COLOURS:
+                raise DubitoError(
+                    "not a mask", where=str(path), expected="whole numbers, a palette or RGB",
+                    got={"F": "floats", "LA": "grey with transparency"}.get(opened.mode, opened.mode),
+                    remedy="save it as PNG, grey or with a palette",
+                )  # fmt: skip
             colours = np.array(opened.convert("RGB")).astype(np.int32)
         except DubitoError:
             raise
@@ -79,7 +83,7 @@ def read_mask(path: str | os.PathLike[str]) -> Array:
 def is_colour(path: Path) -> bool:
     """Whether a mask holds colours in place of numbers."""
     with _opened(path, _MASKS) as opened:
-        return opened.mode not in _GREY
+        return opened.mode in _COLOURS
 
 
 def _opened(path: Path, formats: tuple[str, ...]) -> Any:
@@ -91,6 +95,11 @@ def _opened(path: Path, formats: tuple[str, ...]) -> Any:
     except Image.DecompressionBombError:
         raise DubitoError("image too large", where=str(path), expected=f"at most {_PIXELS} pixels") from None
     except Exception as error:
+        if formats is _MASKS and _lossy(path):
+            raise DubitoError(
+                "this format changes the numbers of a mask", where=str(path), expected=", ".join(formats),
+                got=_lossy(path), remedy="export the mask anew, as PNG",
+            ) from None  # fmt: skip
         what = "not a readable mask" if formats is _MASKS else "not a readable image"
         kinds = ", ".join(formats)
         raise DubitoError(what, where=str(path), expected=f"a file of {kinds}", got=one_line(error)) from None
@@ -99,6 +108,17 @@ def _opened(path: Path, formats: tuple[str, ...]) -> Any:
         opened.close()
         raise DubitoError("image too large", where=str(path), expected=f"at most {_PIXELS} pixels", got=got)
     return opened
+
+
+def _lossy(path: Path) -> str | None:
+    """JPEG or WEBP, where a file is one."""
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=("JPEG", "WEBP")) as opened:
+            return opened.format
+    except Exception:  # whatever Pillow stumbles over
+        return None
 
 
 class Numbering:
@@ -118,7 +138,7 @@ class Numbering:
         self._classes = np.array([known[n] for n in sorted(known)], np.int16)
         self._other = IGNORED if rest_is_void else _NO_CLASS
         self._table = np.full(_TABLE, self._other, np.int16)
-        low = self._numbers < _TABLE
+        low = (self._numbers >= 0) & (self._numbers < _TABLE)
         self._table[self._numbers[low]] = self._classes[low]
         self.num_classes = len(set(classes.values()))
 
@@ -132,15 +152,25 @@ class Numbering:
         unknown = classes == _NO_CLASS
         if unknown.any():
             row, column = (int(i) for i in np.argwhere(unknown)[0])
-            listed = ", ".join(map(str, self._numbers[:40].tolist()))
+            shown = "#{:06x}".format if is_colour(path) else str
             raise DubitoError(
                 "a mask holds a number that is no class",
                 where=f"{path}, row {row}, column {column}",
-                expected=listed,
-                got=int(numbers[row, column]),
-                remedy="name all classes, or give the number of void pixels",
+                expected=_listed(self._numbers.tolist(), shown),
+                got=shown(int(numbers[row, column])),
+                remedy="name all classes (values, --values), or say what stands for void pixels (void, --void)",
             )
         return np.asarray(classes)
+
+
+def _listed(numbers: Sequence[int], shown: Callable[[int], str]) -> str:
+    """Numbers as they are written; a long stretch without a gap by its ends."""
+    gaps = [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1] + 1]
+    parts = []
+    for start, end in zip([0, *gaps], [*gaps, len(numbers)]):
+        run = [shown(n) for n in numbers[start:end]]
+        parts += run if len(run) < 4 else [f"{run[0]} to {run[-1]}"]
+    return ", ".join(parts[:20]) + (" and more" if len(parts) > 20 else "")
 
 
 class PixelFiles:

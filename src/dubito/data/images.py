@@ -111,7 +111,7 @@ def inside(root: Path, path: str) -> Path:
 
 
 def decode(path: Path, size: int | None = None, mode: str = "RGB", shown: str | None = None) -> Array:
-    """One image as uint8 (C, H, W); its header is checked before its pixels are unpacked.
+    """One image as uint8 (C, H, W), of 16 bits per channel the upper 8; its header is checked before all else.
 
     An error names the file as `shown`: as it was given, not where a resolved path leads.
     """
@@ -128,7 +128,7 @@ def decode(path: Path, size: int | None = None, mode: str = "RGB", shown: str | 
                 )
             if size is not None:
                 opened.draft(mode, (size, size))
-            image = opened.convert(mode)
+            image = _bytes_of(opened, where).convert(mode)
     except DubitoError:
         raise
     except FileNotFoundError:
@@ -140,6 +140,21 @@ def decode(path: Path, size: int | None = None, mode: str = "RGB", shown: str | 
             "not a readable image", where=where, got=one_line(error).replace(str(path), where)
         ) from None
     return to_pixels(image, size)
+
+
+def _bytes_of(opened: Any, where: str) -> Any:
+    """The image with 8 bits per channel: of 16 the upper 8, which Pillow takes of colours but clips of greys."""
+    from PIL import Image
+
+    if opened.mode in ("I", "F") and not (opened.mode == "I" and opened.format == "PNG"):
+        raise DubitoError(
+            "the pixels of this image have no known white", where=where, expected="8 or 16 bits per channel",
+            got="32-bit floats" if opened.mode == "F" else "32-bit whole numbers",
+            remedy="save it as PNG with 8 or 16 bits, scaled from black to white",
+        )  # fmt: skip
+    if not opened.mode.startswith("I"):
+        return opened
+    return Image.fromarray((np.array(opened) >> 8).astype(np.uint8))
 
 
 def to_pixels(image: Any, size: int | None) -> Array:

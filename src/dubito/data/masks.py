@@ -36,6 +36,7 @@ FILL = (124, 116, 104)
 _NAMES = 1 << 20
 _MOST_CLASSES = 10_000
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+_NUMBER = re.compile(r"-?[0-9]{1,8}")
 Number = int | str
 
 
@@ -60,7 +61,8 @@ def mask_folders(
     Arguments:
         classes: their names; None reads ``MASKS/classes.txt`` (one per line) or else numbers them.
         values: the number (or "#rrggbb") that stands for each class in the files; None: class k is number k.
-        void: the number (or "#rrggbb") of pixels that are not to be learned from; None: there are none.
+        void: the number (or "#rrggbb") of pixels that are not to be learned from; None: there are none. A number
+            means nothing where classes are colours.
         suffix: what the name of a mask has after that of its image, as ``"_mask"``.
         size, fit: the canvas (height, width), and "pad" or "scale"; None is as large as the largest image.
         annotators: the masks lie in one folder per annotator, ``MASKS/ANNOTATOR/a/b.png``; an image needs a mask of
@@ -217,7 +219,7 @@ def _names(classes: Sequence[str] | None, masks: Path) -> tuple[str, ...]:
 
 
 def number_of(value: Number) -> int:
-    """The number of a pixel value: 7, "7" or "#rrggbb".
+    """The number of a pixel value: 7, "7" or "#rrggbb"; below 0 for void in files of signed numbers.
 
     Example:
         >>> number_of("#0000ff")
@@ -225,9 +227,9 @@ def number_of(value: Number) -> int:
     """
     if isinstance(value, str) and _COLOUR.fullmatch(value):
         return int(value[1:], 16)
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 9:
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise DubitoError("not a pixel value", expected="a whole number or '#rrggbb'", got=repr(value))
 
@@ -240,7 +242,7 @@ def _numbering(
         if coloured:
             raise DubitoError(
                 "a mask holds colours, not class numbers", where=str(coloured[0]),
-                remedy="give values= with the colour of each class, as '#804080'",
+                remedy="give the colour of each class, as values=['#000000', '#804080'] (--values #000000,#804080)",
             )  # fmt: skip
         empty = [] if void is None else [number_of(void)]
         most = len(named) or _MOST_CLASSES
@@ -251,5 +253,8 @@ def _numbering(
             "values must name each class once", expected=f"{len(named) or len(numbers)} different values",
             got=list(values),
         )  # fmt: skip
+    colours = all(isinstance(v, str) and _COLOUR.fullmatch(v) for v in values)
+    # Among colours 255 would be pure blue, of which nobody has spoken.
+    void = None if colours and not _COLOUR.fullmatch(str(void)) else void
     empty = [] if void is None or number_of(void) in numbers else [number_of(void)]
     return Numbering({n: k for k, n in enumerate(numbers)}, empty)

@@ -48,6 +48,13 @@ def vote(masks: Tensor, num_classes: int, *, void: int = -100) -> Tensor:
         >>> vote(torch.tensor([[[[0, 1]], [[0, -100]], [[2, -100]]]]), 3)
         tensor([[[0, 1]]])
     """
+    given = checked(masks, num_classes, void)
+    counts = torch.stack([(given == k).sum(1) for k in range(num_classes)], -1)
+    return torch.where((given >= 0).any(1), counts.argmax(-1), IGNORED)
+
+
+def checked(masks: Tensor, num_classes: int, void: int) -> Tensor:
+    """Masks of several annotators as int64, -100 wherever there is no label; other numbers are refused."""
     if masks.dim() != 4 or masks.is_floating_point() or masks.is_complex() or num_classes < 1:
         raise DubitoError(
             "masks of several annotators are whole numbers", expected="(N, annotators, height, width), classes",
@@ -63,5 +70,4 @@ def vote(masks: Tensor, num_classes: int, *, void: int = -100) -> Tensor:
             expected=f"0 to {num_classes - 1}, -1 for none or void={void}", got=int(masks[place]),
             remedy="say with void= which number means void",
         )  # fmt: skip
-    counts = torch.stack([(given & (masks == k)).sum(1) for k in range(num_classes)], -1)
-    return torch.where(given.any(1), counts.argmax(-1), IGNORED)
+    return torch.where(given, masks, IGNORED)

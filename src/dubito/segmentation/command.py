@@ -2,8 +2,11 @@
 
 RUN/config.json, model/, training/       as for other tasks
     masks/NAME.png                       predicted classes, as numbers in a palette file
+    consensus/NAME.png                   of several annotators: their masks merged
     uncertainty/NAME.png                 entropy of the prediction as a share of log K, 0 to 255
     variance/NAME.png                    for a heteroscedastic model: how much the prediction varies, 0 to 255
+    doubt/NAME.png                       where a network that has not seen the mask speaks against it, 0 to 255
+    review.csv                           the masks, those to look at first on top
     images.csv, metrics.json, examples.png, report.html
     classes.png                          for heteroscedastic models: how much each class varies, by temperature
 """
@@ -12,50 +15,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import checkpoint, optim
+from torch import Tensor
+
+from .. import checkpoint
 from .._identity import SINCE, describe
-from .._loss_calls import unwrap
 from .._product.tasks import FitJob, PredictJob, Say
-from .._random import generator
-from ..backbones import build
 from ..data import LabelledData, mask_folders, pixel_images
 from ..errors import DubitoError
-from ..losses import bi_tempered
-from ..methods import parse
-from ..procedures import Plain
 from ..runs import RunFolder
-from ..train import Run
-from ..train import fit as train
-from . import outputs
-from .augment import scale_crop_flip
-from .losses import Pixels
+from . import outputs, review
+from .merge import consensus
 from .model import SegmentationModel
 from .scores import score_masks
+from .training import BATCH, Setting, labelled, learn, make
 
 AUTO = ("ce", "het:temperature=1.0", "het:temperature=0.05")
 SEVERAL = "trace"
 HELD_OUT, SHORT = 0.2, 0.25
-BATCH, STEPS, RATE, DECAY = 8, 1500, 1e-3, 1e-4
-SCALES = (0.75, 1.5)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a network is made from; JSON values only."""
-
-    network: str
-    shape: tuple[int, ...]
-    classes: tuple[str, ...]
-    annotators: int | None
-    epochs: int
-    side: int | None = None
-    seed: int = 0
-    device: str = "auto"
+STEPS = 1500
 
 
 def fit(job: FitJob, say: Say) -> Path:
@@ -86,6 +68,13 @@ def fit(job: FitJob, say: Say) -> Path:
             got=len(labelled(data)),
         )  # fmt: skip
     setting = _setting(job, data)
+    seen = data.labels.unique()
+    empty = len(data.classes) - int((seen >= 0).sum())
+    if empty and not options.get("values") and data.classes == tuple(map(str, range(len(data.classes)))):
+        say(
+            f"{empty} of {len(data.classes)} classes occur nowhere; if numbers of classes have gaps, name them: "
+            f"--values {','.join(map(str, seen[seen >= 0].tolist()))}"
+        )
     if job.method != "auto":
         make(setting, job.method)  # refuses what cannot be trained before there is a run
     config = {"task": "pixels", "setting": asdict(setting), "method": job.method, "data": describe(data)}
@@ -106,83 +95,22 @@ def _setting(job: FitJob, data: LabelledData) -> Setting:
     )  # fmt: skip
 
 
-def labelled(data: LabelledData) -> LabelledData:
-    """The images of which some pixel has a label: the others teach and judge nothing."""
-    some = (data.labels >= 0).flatten(1).any(1)
-    return data if bool(some.all()) else data.subset(some.nonzero().flatten())
-
-
 def held_out(count: int) -> int:
     """Images that are kept for validation."""
     return max(1, round(HELD_OUT * count))
 
 
-def make(setting: Setting, method: str) -> tuple[SegmentationModel, Any]:
-    """The untrained model of a method, and its stages."""
-    found, params = parse(method)
-    crowd = setting.annotators is not None
-    if ("crowd" if crowd else "pixels") not in found.valid:
-        kind = "several masks per image" if crowd else "pixels"
-        raise DubitoError(
-            f"{found.name} does not learn from {kind}", remedy="try het, gce, ln, or trace for several"
-        )
-    if found.needs == "transition" and params.get("alpha") is None:
-        raise DubitoError(
-            f"{found.name} needs a transition matrix, which is not estimated from masks",
-            remedy=f"give a share of labels drawn anew, as {found.name}:alpha=0.1, or let single-cm learn it",
-        )
-    stages = found.build(**params)
-    if stages.procedure is not Plain:
-        raise DubitoError(f"{found.name} trains in an order of its own, which pixels do not have")
-    network = build(setting.network, setting.shape, generator=generator(setting.seed, 0, "backbone"))
-    source = generator(setting.seed, 0, "head")
-    count = len(setting.classes)
-    head = stages.make_head(network.out_features, count, setting.annotators, generator=source)  # type: ignore[arg-type]
-    channel = stages.make_channel(count, setting.annotators)
-    # This loss reads enlarged logits: predictions in the same order are those that it trains.
-    order = "latent" if unwrap(stages.loss)[0] is bi_tempered else "log_probs"
-    return SegmentationModel(network, head, channel=channel, upsample=order, **stages.model), stages
-
-
-def learn(
-    setting: Setting,
-    method: str,
-    data: LabelledData,
-    valid: LabelledData,
-    out: Path,
-    epochs: int | None = None,
-) -> Run[SegmentationModel]:
-    """Train one network; a run that is in `out` goes on where it stopped."""
-    model, stages = make(setting, method)
-    if data.crowd is not None and stages.labels == "vote":
-        data, valid = replace(data, crowd=None), replace(valid, crowd=None)
-    epochs = epochs or setting.epochs
-    return train(
-        model,
-        data,
-        valid=valid,
-        loss=stages.loss,
-        target=stages.target,
-        penalty=stages.penalty,
-        procedure=Pixels,
-        optimizer=partial(optim.adam, lr=RATE, weight_decay=DECAY, decay="matrices"),
-        augment=partial(scale_crop_flip, scales=SCALES, levels=7),
-        epochs=epochs,
-        batch_size=BATCH,
-        seed=setting.seed,
-        device=setting.device,
-        out=out,
-        evaluate_every=max(1, epochs // 10),
-        progress=False,
-    )
-
-
 def _complete(job: FitJob, data: LabelledData, setting: Setting, say: Say) -> Path:
     from . import command_page
 
+    merged = consensus(data)
+    # Several masks are scored against what they say together, which no method is closer to than another.
+    judged = data if merged is None else replace(data, labels=merged.labels.to(data.labels.dtype))
     usable = labelled(data)
     count = held_out(len(usable))
-    valid, learned = usable.split(count, len(usable) - count, seed=setting.seed, purpose="validation")
+    split = partial(LabelledData.split, seed=setting.seed, purpose="validation")
+    learned = split(usable, count, len(usable) - count)[1]
+    valid = split(labelled(judged), count, len(usable) - count)[0]
     say(
         f"{len(learned):,} images to learn from, {count:,} held out; {len(data.classes)} classes; {setting.network}"
     )
@@ -194,7 +122,8 @@ def _complete(job: FitJob, data: LabelledData, setting: Setting, say: Say) -> Pa
     elif method == "auto":
         method, why, raced = _race(setting, learned, valid, place, say)
     say(f"{method}: {setting.epochs} epochs")
-    run = learn(setting, method, learned, valid, place / "final")
+    matrices = None if merged is None else merged.matrices
+    run = learn(setting, method, learned, valid, place / "final", matrices=matrices)
     scores = score_masks(run.model, valid.to(next(run.model.parameters()).device))
     model = run.model.cpu()
     weights = {k: v.detach() for k, v in model.state_dict().items()}
@@ -202,7 +131,26 @@ def _complete(job: FitJob, data: LabelledData, setting: Setting, say: Say) -> Pa
     checkpoint.save(job.out / "model", 0, {"final": weights}, state)
     held = set(valid.ids or ())
     models = {**raced, method: run.model}
-    return command_page.write(job, data, setting, method, why, run, scores, held, models, say)
+    doubts = _doubts(job, setting, method, usable, run.model, place, matrices, say)
+    return command_page.write(job, judged, setting, method, why, run, scores, held, models, doubts, say)
+
+
+def _doubts(
+    job: FitJob, setting: Setting, method: str, usable: LabelledData, model: SegmentationModel, place: Path,
+    matrices: Tensor | None, say: Say,
+) -> list[review.Doubted]:  # fmt: skip
+    """What is said against every mask by networks that have not seen it, after a quarter of the epochs."""
+    folds = min(job.folds, len(usable))
+    if folds < 2:
+        return list(review.judged(model, usable))
+    epochs = max(2, round(SHORT * setting.epochs))
+    say(f"judging every mask by a network that has not seen it: {folds} parts, {epochs} epochs each")
+
+    def trained(fold: int, learned: LabelledData, part: LabelledData) -> SegmentationModel:
+        out = place / f"part-{fold + 1}-of-{folds}"
+        return learn(setting, method, learned, part, out, epochs, matrices).model
+
+    return list(review.out_of_fold(usable, trained, folds=folds, seed=setting.seed))
 
 
 def _race(

@@ -19,12 +19,25 @@ from .._versions import versions
 from ..data import LabelledData
 from ..metrics import confusion_counts, mean_iou
 from ..train import Run
-from . import class_maps, outputs, pictures
-from .command import Setting
+from . import class_maps, outputs, pictures, review_page
 from .model import SegmentationModel
+from .review import Doubted
 from .scores import SegmentationScores
+from .training import Setting, labelled
 
 SHOWN = 6  # examples on the page
+REVIEW = (
+    "Suspicious labels are patches of a mask that {} calls otherwise; thick patches come before thin ones along "
+    "borders. Each picture shows the image, the mask and the prediction."
+)
+UNSEEN, SEEN = (
+    "a network which has not seen the mask",
+    "the network of this run, which knows the masks it learned from,",
+)
+MERGED = (
+    "Where images have several masks, scores and pictures set predictions beside the masks merged "
+    "(consensus/): every annotator counts for as much as the masks together bear him out."
+)
 NAMES = {
     "mean_iou": "mean IoU",
     "boundary_iou": "boundary IoU",
@@ -44,11 +57,13 @@ def write(
     scores: SegmentationScores,
     held: Set[str],
     models: Mapping[str, SegmentationModel],
+    doubts: Sequence[Doubted],
     say: Say,
 ) -> Path:
     """All files of a finished run; returns the path of the report.
 
     `models` are those that were trained, this run's among them; the maps of each class show all that have noise.
+    `doubts` are of the images that have a labelled pixel, in the order of `data`.
     """
     say("writing masks and maps")
     rows, examples = _maps(job.out, data, run.model, held)
@@ -64,16 +79,15 @@ def write(
     if maps:
         class_maps.write_grid(job.out / "classes.png", maps, setting.classes)
         shown += class_maps.page_pictures(maps, setting.classes)
-    worst = sorted((row for row in rows if row[2] is not None), key=lambda row: row[2])[:10]
+    listed = review_page.write(job.out, labelled(data), doubts, setting.classes)
+    first = [str((labelled(data).ids or ())[d.row]) for d in review_page.ranked(doubts)]
     content = ReportData(
         f"{data.name}: masks and model",
         summary=[
             f"Mean IoU {found['mean_iou']:.3f} on {len(held):,} held-out images by {method}; "
             f"{100 * found['accuracy']:.1f} % of their labelled pixels are predicted as they were drawn.",
             f"At borders the IoU is {found['boundary_iou']:.3f}.",
-            "The masks that disagree most with the model: "
-            + ", ".join(str(row[0]) for row in worst[:3])
-            + ".",
+            f"Masks to look at first: {', '.join(dict.fromkeys(first[:3]))} (review.csv has all, in this order).",
         ],
         facts=_facts(data, setting),
         metrics=[Fact(NAMES[k], v) for k, v in found.items() if k in NAMES]
@@ -81,7 +95,9 @@ def write(
         curves=curves({"network": run.history}),
         annotators=_skills(run.model.channel, data),
         annotator_matrices=_matrices(run.model.channel, data, setting.classes),
+        suspicions=listed,
         choice=list(why),
+        notes=[REVIEW.format(UNSEEN if job.folds > 1 else SEEN), *([] if data.crowd is None else [MERGED])],
         pictures=shown,
         command=job.command,
         versions=versions(),
@@ -103,6 +119,8 @@ def _maps(
         outputs.write(out, name, found, model.num_classes)
         h, w = found.log_p.shape[:2]
         given = data.labels[found.row, :h, :w].long()
+        if data.crowd is not None:
+            outputs.write_mask(out / "consensus" / f"{name}.png", given, model.num_classes, found.mask.shape)
         guess = found.log_p.argmax(-1)
         kept = given >= 0
         counts = confusion_counts(guess, given, model.num_classes)

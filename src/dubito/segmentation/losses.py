@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -19,6 +23,8 @@ from .model import SegmentationModel
 
 # Pixels x classes (or features) worked on at a time: what is kept for the way back is of this size, a few times.
 ELEMENTS = 1 << 26
+# Of a factor per feature, enlarging and integrating keep about this many times more; of a few factors little.
+COPIES = 8
 
 
 class Pixels(Plain):
@@ -27,7 +33,7 @@ class Pixels(Plain):
     The network runs on the whole batch. Head, link, channel and loss then take as many masks at a time as fit into
     `ELEMENTS` numbers, one at least, and are computed again on the way back, so that what lies at full resolution
     never exists for the whole batch. Under `PreLogit` the latent has a factor per feature: at full resolution that
-    is much for one mask already, so leave `upsample` at ``"log_probs"``. The numbers are those of
+    is much for one mask already, which is then taken in stripes of rows. The numbers are those of
     `procedures.Plain`. Where the integral is taken at full resolution and the loss is the likelihood of whole
     numbers, it is the integral of the observed class alone.
 
@@ -49,18 +55,18 @@ class Pixels(Plain):
         seed = draw(purpose).initial_seed() if getattr(model.head, "noisy", False) else 0
         row = torch.arange(len(batch.x), device=features.device) if batch.row is None else batch.row
         parts = torch.arange(len(row), device=row.device).split(_masks_at_a_time(model, features, size))
+        stripes = _stripes(model, features, size, max(map(len, parts), default=1))
         found = []
         for number, part in enumerate(parts):
             who = None if batch.annotators is None else batch.annotators[part]
             inputs = (features[row[part]], target[part], batch.y[part], who, seed + number)
-            if len(parts) == 1:
+            if len(parts) == len(stripes) == 1:
                 found.append(self._part(model, size, *inputs))
-            else:
-                found.append(
-                    checkpoint(
-                        self._part, model, size, *inputs, use_reentrant=False, preserve_rng_state=False
-                    )
-                )
+                continue
+            # All stripes of a mask share their quasi-random points.
+            again: Any = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+            made = [again(self._part, model, size, *inputs, rows) for rows in stripes]
+            found.append(torch.cat(made, 1))
         losses = torch.cat(found)
         if batch.row is None:
             return losses
@@ -75,8 +81,11 @@ class Pixels(Plain):
         y: Tensor,
         annotators: Tensor | None,
         seed: int,
+        rows: tuple[int, int] | None = None,
     ) -> Tensor:
-        latent = model.latent_of(features, size)
+        latent = model.latent_of(features, size, rows)
+        if rows is not None:
+            target, y = target[:, slice(*rows)], y[:, slice(*rows)]
         source = torch.Generator(device=features.device).manual_seed(word(seed))
         if _one_class_suffices(model, latent, target, self.loss):
             losses = _likelihood(model, latent, torch.where(y >= 0, target, -100), source)
@@ -86,15 +95,30 @@ class Pixels(Plain):
 
 
 def _masks_at_a_time(model: SegmentationModel, features: Tensor, size: tuple[int, int]) -> int:
-    """By the largest tensor of one mask: features, factors or log-probabilities, at the size that they have."""
+    """As many as fit into `ELEMENTS`, one at least."""
+    return max(1, ELEMENTS // max(1, _numbers(model, features, size)))
+
+
+def _numbers(model: SegmentationModel, features: Tensor, size: tuple[int, int]) -> int:
+    """The largest tensor of one mask: features, factors or log-probabilities, at the size that they have."""
     _, height, width, channels = features.shape
     full, classes = size[0] * size[1], model.num_classes
     latent = classes * (1 + _sources(model.head))
     if model.upsample == "log_probs":
-        each = max(full * classes, height * width * latent)
-    else:
-        each = full * max(channels if model.upsample == "features" else 0, latent)
-    return max(1, ELEMENTS // max(1, each))
+        return int(max(full * classes, height * width * latent))
+    return int(full * max(channels if model.upsample == "features" else 0, latent))
+
+
+def _stripes(
+    model: SegmentationModel, features: Tensor, size: tuple[int, int], masks: int
+) -> list[tuple[int, int] | None]:
+    """Rows of so many masks that are worked on at a time, where all are too much; else [None], all of them."""
+    whole = masks * _numbers(model, features, size) * (COPIES if isinstance(model.head, PreLogit) else 1)
+    count = min(size[0], -(-whole // ELEMENTS))
+    if model.upsample == "log_probs" or count < 2:
+        return [None]
+    edges = [size[0] * i // count for i in range(count + 1)]
+    return [*pairwise(edges)]
 
 
 def _sources(head: nn.Module) -> int:

@@ -9,6 +9,7 @@ into memory; an exact integral needs no samples, so the other two orders are ope
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -105,10 +106,23 @@ class SegmentationModel(Model):
         with torch.autocast(features.device.type, enabled=False):
             return self.head(features)  # type: ignore[no-any-return]
 
-    def latent_of(self, features: Tensor, size: tuple[int, int]) -> heads.Latent:
-        """The head's distribution over the logits of every pixel, at full size unless log p is what is enlarged."""
+    def latent_of(
+        self, features: Tensor, size: tuple[int, int], rows: tuple[int, int] | None = None
+    ) -> heads.Latent:
+        """The head's distribution over the logits of every pixel, at full size unless log p is what is enlarged.
+
+        `rows` = (first, after the last) asks for these rows of the full size alone, where something before log p
+        is what is enlarged: no more of the features is looked at than they need.
+        """
         if torch.is_autocast_enabled(features.device.type):
             features = at_least_float32(features)
+        if rows is not None:
+            needed, enlarged = _stripe(features.shape[1], size, rows, self.align_corners)
+            features = features[:, needed]
+            if self.upsample == "features":
+                return self.distribution(enlarged(features))
+            latent = self.distribution(features)
+            return heads.Latent(*(None if part is None else enlarged(part) for part in latent))  # type: ignore[arg-type]
         if self.upsample == "features":
             features = self._resize(features, size)
         latent = self.distribution(features)
@@ -154,6 +168,28 @@ class SegmentationModel(Model):
 
     def _resize(self, values: Tensor, size: tuple[int, int]) -> Tensor:
         return resize(values, size, align_corners=self.align_corners)
+
+
+def _stripe(
+    height: int, size: tuple[int, int], rows: tuple[int, int], align_corners: bool
+) -> tuple[slice, Callable[[Tensor], Tensor]]:
+    """Which of `height` rows some rows of a map of `size` are made from, and how: those rows -> the stripe."""
+    place = torch.arange(*rows, dtype=torch.float64)
+    if align_corners:
+        place = place * ((height - 1) / max(1, size[0] - 1))
+    else:
+        place = ((place + 0.5) * (height / size[0]) - 0.5).clamp(min=0)
+    low = place.floor().long().clamp(max=height - 1)
+    high = (low + 1).clamp(max=height - 1)
+    first = int(low[0])
+
+    def enlarged(values: Tensor) -> Tensor:
+        share = (place - low).to(values.device, values.dtype).view(-1, *[1] * (values.dim() - 2))
+        below, above = ((at - first).to(values.device) for at in (low, high))
+        between = torch.lerp(values[:, below], values[:, above], share)
+        return resize(between, (rows[1] - rows[0], size[1]), align_corners=align_corners)
+
+    return slice(first, int(high[-1]) + 1), enlarged
 
 
 def resize(values: Tensor, size: tuple[int, int], *, align_corners: bool = False) -> Tensor:

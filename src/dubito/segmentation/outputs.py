@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from .._files import replace_file
 from ..data import LabelledData
-from ..data._masks import PixelFiles
+from ..data._masks import PixelFiles, resized
 from ..errors import DubitoError
 from ..evaluate import _judging
 from .model import SegmentationModel
-from .pictures import Array, class_colours, variance_maps
+from .pictures import VOID_COLOUR, Array, class_colours, variance_maps
 
 _MOST = 1 << 28  # pixels x classes of one image
 
@@ -39,7 +39,7 @@ class Judged(NamedTuple):
 
 
 @torch.no_grad()
-def judge(model: SegmentationModel, data: LabelledData) -> Iterator[Judged]:
+def judge(model: SegmentationModel, data: LabelledData, *, variance: bool = True) -> Iterator[Judged]:
     """Every image of a set of files, one at a time and without the canvas around it, in evaluation mode."""
     files, device = data.inputs, next(model.parameters()).device
     if not isinstance(files, PixelFiles):
@@ -52,11 +52,11 @@ def judge(model: SegmentationModel, data: LabelledData) -> Iterator[Judged]:
         _bounded(x, model.num_classes, files.paths[row])
         with _judging(model):
             log_p = model(x)[0].float()
-        variance = variance_maps(model, x, samples=256)
+        varied = variance_maps(model, x, samples=256) if variance else None
         height, width = sizes[position].tolist()
         p = _resized(log_p.exp(), (height, width))
         entropy = torch.special.entr(p).sum(-1) / math.log(max(2, model.num_classes))
-        spread = None if variance is None else _resized(variance[0].sum(-1, keepdim=True), (height, width))
+        spread = None if varied is None else _resized(varied[0].sum(-1, keepdim=True), (height, width))
         yield Judged(
             position,
             p.argmax(-1).cpu(),
@@ -88,9 +88,9 @@ def write(folder: Path, name: str, found: Judged, num_classes: int) -> list[Path
     Masks are palette files whose numbers are the classes. Maps are grey: entropy as a share of log K in 255 steps,
     and the deviation (at most 1) likewise.
     """
-    parts = {"masks": _palette(found.mask, num_classes), "uncertainty": _grey(found.entropy)}
+    parts = {"masks": _palette(found.mask.numpy(), num_classes), "uncertainty": grey(found.entropy.numpy())}
     if found.deviation is not None:
-        parts["variance"] = _grey(found.deviation)
+        parts["variance"] = grey(found.deviation.numpy())
     paths = []
     for kind, data in parts.items():
         path = folder / kind / f"{name}.png"
@@ -100,21 +100,30 @@ def write(folder: Path, name: str, found: Judged, num_classes: int) -> list[Path
     return paths
 
 
-def _palette(mask: Tensor, num_classes: int) -> bytes:
+def write_mask(path: Path, mask: Tensor, num_classes: int, size: Sequence[int] | None = None) -> None:
+    """Write a mask as a palette file, at another size if asked for; void is 255 (65535 beyond 255 classes)."""
+    numbers = mask.numpy() if size is None else resized(mask.numpy(), size, smooth=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, _palette(numbers, num_classes))
+
+
+def _palette(numbers: Array, num_classes: int) -> bytes:
     from PIL import Image
 
-    numbers = mask.numpy()
-    if num_classes > 256:
-        return _png(Image.fromarray(numbers.astype(np.uint16)))
-    image = Image.fromarray(numbers.astype(np.uint8))
-    image.putpalette(class_colours(num_classes).flatten().tolist())
+    void = numbers < 0
+    if num_classes > 256 - bool(void.any()):
+        return _png(Image.fromarray(np.where(void, 65535, numbers).astype(np.uint16)))
+    image = Image.fromarray(np.where(void, 255, numbers).astype(np.uint8))
+    colours = class_colours(num_classes).flatten().tolist()
+    image.putpalette(colours + [*VOID_COLOUR] * (256 - num_classes) if void.any() else colours)
     return _png(image)
 
 
-def _grey(values: Tensor) -> bytes:
+def grey(values: Array) -> bytes:
+    """Numbers (H, W) from 0 to 1 as a grey file of 255 steps."""
     from PIL import Image
 
-    return _png(Image.fromarray((values.clamp(0, 1) * 255).round().to(torch.uint8).numpy()))
+    return _png(Image.fromarray((values.clip(0, 1) * 255).round().astype(np.uint8)))
 
 
 def _png(image: Any) -> bytes:
