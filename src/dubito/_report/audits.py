@@ -128,8 +128,9 @@ def _facts(audit: Audit) -> list[Fact]:
 
 def _noise(audit: Audit) -> list[Fact]:
     rate, best = audit.noise_rate, audit.kind.evidence[0].bic
+    per_cent = [round(100 * share, 1) for share in (rate.value, rate.low, rate.high)]
     out = [
-        Fact("wrong labels, in per cent", *(round(100 * v, 1) for v in (rate.value, rate.low, rate.high))),
+        Fact("wrong labels, in per cent", per_cent[0], per_cent[1], per_cent[2]),
         Fact("kind of noise", kind_of(audit)[0]),
     ]
     for e in audit.kind.evidence:
