@@ -85,6 +85,10 @@ def prepare(
         (logits, target, kept) with `kept` a boolean mask of the examples that count, None for all.
     """
     check_floating(logits, "logits")
+    if not isinstance(target, Tensor):  # an array has a device too, by name
+        raise DubitoError(
+            "target must be a tensor", got=type(target).__name__, remedy="torch.as_tensor(target)"
+        )
     if logits.device != target.device:
         raise DubitoError(
             "logits and target are on two devices", got=f"{logits.device} and {target.device}",

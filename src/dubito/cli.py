@@ -19,13 +19,14 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    epilog="Start with one of these:\n\ndubito demo\n\ndubito fit labels.csv --out runs/mine",
 )
 app.add_typer(paper_app, name="paper", help="Tables and figures of the papers: run, print, check.")
 
 
 @app.callback(invoke_without_command=True)
 def _top(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         from . import __version__
@@ -41,17 +42,18 @@ def demo(
     ),
     seed: Annotated[int, typer.Option(min=0, help="Seed of annotators, split and weights.")] = 0,
 ) -> None:
-    """Digits by five simulated annotators: the vote beside the joint model, and a report; under a minute."""
+    """See it work, in under a minute: digits labelled by five simulated people, and a report."""
     from . import demo as job
 
     skills = ", ".join(f"{name} {100 * skill:.0f} %" for name, skill in job.SKILLS.items())
-    typer.echo(f"1,797 digits; each of 1,197 is labelled by two of five annotators, who know: {skills}.")
+    typer.echo("1,797 handwritten digits; 1,197 of them are labelled by two of five simulated people each.")
+    typer.echo(f"How often these are right: {skills}. dubito is not told.")
     found = job.run(out, seed, typer.echo)
     typer.echo("")
     typer.echo(f"{'':<30}{'training digits filed right':>30}{'new digits read right':>24}")
     for row in found.rows:
         typer.echo(f"{row.name:<30}{f'{100 * row.training:.1f} %':>30}{f'{100 * row.test:.1f} %':>24}")
-    typer.echo(printable(f"report: {found.report}"))
+    typer.echo(printable(f"report, to be opened in a browser: {found.report}"))
 
 
 register(app)

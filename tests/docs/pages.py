@@ -8,17 +8,19 @@ commands. Comments tell the runner what a reader need not see:
     <!-- not run: reason -->   the next block is shown only
     <!-- nightly: reason -->   the page takes long
     <!-- needs: mnist -->      the page reads a published set
+    <!-- prints -->            the next block is what the last one prints; a line "..." stands for any lines
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GENERATED = ("papers.md", "which-method.md", "results/", "api/", "_build/")
-COMMENT = re.compile(r"<!--\s*(run|not run|nightly|needs)\b:?\s*(.*?)-->", re.DOTALL)
+COMMENT = re.compile(r"<!--\s*(run|not run|nightly|needs|prints)\b:?\s*(.*?)-->", re.DOTALL)
+NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 FENCE = re.compile(r"^(```+)(.*)$")
 
 
@@ -30,6 +32,7 @@ class Block:
     text: str
     line: int
     file: str = ""
+    prints: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,11 @@ def read(path: Path) -> Page:
             notes[kind].append(body.strip())
         elif kind == "not run":
             skip = 1
+        elif kind == "prints":
+            skip = 2
+        elif skip == 2:
+            skip = -1
+            blocks[-1] = replace(blocks[-1], prints=body.partition("\0")[2])
         elif kind == "run":
             blocks.append(Block("python", body, line))
         elif skip == 1:
@@ -87,6 +95,32 @@ def fences(text: str) -> list[tuple[int, str, str, str]]:
         at += len(line)
     assert opened is None, "a block of code is not closed"
     return out
+
+
+def alike(shown: str, said: str) -> bool:
+    """Whether the output is what the page shows: words are the same, numbers within a twentieth or 0.02.
+
+    >>> alike("wrong: 19.7 %", "wrong: 19.8 %"), alike("a\\n...\\nd", "a\\nb\\nc\\nd"), alike("a", "a\\nb")
+    (True, True, False)
+    """
+    lines, wanted = said.strip().splitlines(), shown.strip().splitlines()
+    for n, line in enumerate(wanted):
+        if line.strip() == "...":
+            rest = "\n".join(wanted[n + 1 :])
+            return not rest or any(alike(rest, "\n".join(lines[k:])) for k in range(n, len(lines)))
+        if n >= len(lines) or not _same(line, lines[n]):
+            return False
+    return len(lines) == len(wanted)
+
+
+def _same(shown: str, said: str) -> bool:
+    left, right = NUMBER.split(shown), NUMBER.split(said)
+    if len(left) != len(right) or [" ".join(w.split()) for w in left[::2]] != [
+        " ".join(w.split()) for w in right[::2]
+    ]:
+        return False
+    pairs = zip(map(float, left[1::2]), map(float, right[1::2]))
+    return all(abs(a - b) <= max(0.02, 0.05 * abs(a)) for a, b in pairs)
 
 
 def _file(info: str) -> str:

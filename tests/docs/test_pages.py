@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from pages import DOCS, Block, fences, read, written
+from pages import DOCS, alike, fences, read, written
 
 README = DOCS.parent / "README.md"
 # What the first lines of the README leave to the reader.
@@ -21,8 +24,8 @@ from torch import nn
 import dubito
 backbone = nn.Sequential(nn.Linear(20, 512), nn.ReLU())
 net = nn.Linear(20, 10)
-x, y = torch.randn(50, 20), torch.randint(10, (50,))
-train = valid = dubito.LabelledData(x, y)
+inputs, targets = torch.randn(50, 20), torch.randint(10, (50,))
+train = valid = dubito.LabelledData(inputs, targets)
 items, annotators, labels = [0, 0, 1, 1, 2, 2], ["a", "b"] * 3, [1, 1, 0, 1, 0, 0]
 """
 
@@ -54,13 +57,9 @@ def test_page_runs(page, folder, request, monkeypatch):
 
 @pytest.mark.nightly
 def test_readme_runs(folder, monkeypatch):
-    text = re.sub("epochs=100", "epochs=2", README.read_text(encoding="utf-8"))
-    blocks = [
-        Block("python", body, text.count("\n", 0, at) + 2)
-        for at, lang, body, _ in fences(text)
-        if lang == "python"
-    ]
+    blocks = [replace(b, text=b.text.replace("epochs=100", "epochs=2")) for b in read(README).blocks]
     assert blocks
+    assert any(b.prints for b in blocks)
     names = {"__name__": "page"}
     exec(README_SETUP, names)
     _run(README, blocks, names)
@@ -71,17 +70,40 @@ def _run(path, blocks, names):
         if block.file:
             Path(block.file).write_text(block.text, encoding="utf-8")
         if block.language == "console":
-            _shell(block)
-            continue
-        # Blank lines in front make the numbers in a traceback those of the page.
-        code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
-        exec(code, names)
+            said = _shell(block)
+        else:
+            # Blank lines in front make the numbers in a traceback those of the page.
+            code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(code, names)
+            said = out.getvalue()
+        assert not block.prints or alike(block.prints, said), f"{path.name}:{block.line} prints\n{said}"
 
 
 def _shell(block):
+    """Run the commands; what they print."""
+    said = ""
     for command in (line[2:] for line in block.text.splitlines() if line.startswith("$ ")):
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        said += done.stdout
+    return said
+
+
+@pytest.mark.parametrize(
+    ("shown", "said", "same"),
+    [
+        ("rate 19.7 %", "rate 19.8 %", True),
+        ("rate 19.7 %", "rate 29.7 %", False),
+        ("rate 19.7 %", "share 19.7 %", False),
+        ("a\n...\nd", "a\nb\nc\nd", True),
+        ("a\n...\nd", "a\nb\nc", False),
+        ("a", "a\nb", False),
+        ("a\nb", "a", False),
+    ],
+)
+def test_shown_output_is_compared(shown, said, same):
+    assert alike(shown, said) == same
 
 
 def test_every_block_says_what_it_is():

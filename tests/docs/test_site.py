@@ -69,8 +69,9 @@ def test_every_page_is_in_the_contents():
     index = (DOCS / "index.md").read_text(encoding="utf-8") + (DOCS / "stages" / "index.md").read_text(
         "utf-8"
     )
-    named = set(re.findall(r"^(?:stages/)?([\w-]+)$", index, re.MULTILINE))
-    pages = {p.stem for folder in (DOCS, DOCS / "stages") for p in folder.glob("*.md")} - {"index"}
+    named = set(re.findall(r"^(?:.* <)?(?:stages/|results/)?([\w-]+)>?$", index, re.MULTILINE))
+    folders = (DOCS, DOCS / "stages", DOCS / "results")
+    pages = {p.stem for folder in folders for p in folder.glob("*.md")} - {"index", "readme"}
     assert pages - named == set()
 
 

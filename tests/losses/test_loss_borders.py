@@ -182,3 +182,10 @@ def test_without_a_dummy_the_last_class_is_the_reference(dim):
     options = {"lam": 1.0, "temperature": tau, "smoothing": t, "dummy": False, "covariance": "identity"}
     found = logistic_normal_nll(mean, None, Y, reduction="none", dim=dim, **options)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("target", [Y.numpy(), [0, 2]])
+def test_an_array_of_labels_is_refused_by_name(target):
+    """It said that "cpu and cpu" were two devices: an array names its device in a string."""
+    with pytest.raises(DubitoError, match=f"target must be a tensor: got {type(target).__name__}; torch"):
+        losses.gce(Z, target)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dubito._audit import audit
-from dubito._report import Curve, Matrix, ReportData, Suspicion, render, report
+from dubito._report import Check, Curve, Fact, Matrix, ReportData, Suspicion, render, report
 from dubito._report.charts import line_charts, short, ticks
 from dubito._report.pictures import data_uri
 from dubito.errors import DubitoError
@@ -85,6 +85,23 @@ def test_page_needs_no_network(plain_content):
     assert not re.search(r"url\(|@import|https?://", text)
 
 
+def test_columns_without_content_are_left_out():
+    plan = [Check(10, Fact("found", 9.0), Fact("left", 0.1, 0.1, 0.1))]
+    bare = render(ReportData("t", suspicions=[Suspicion(1, "a", "b", 0.985)], plan=plan))
+    assert "nearest" not in bare
+    assert "95 % interval" not in bare
+    assert "98.5 %" in bare
+    full = render(
+        ReportData(
+            "t",
+            suspicions=[Suspicion(1, "a", "b", 0.5, neighbours=[(2, "b")])],
+            plan=[*plan, Check(20, Fact("found", 15.0, 12.0, 18.0), Fact("left", 0.0))],
+        )
+    )
+    assert full.count('<th scope="col">nearest') == 1
+    assert full.count("95 % interval") == 2
+
+
 def test_every_heat_map_has_a_table(plain_content):
     page = Page(render(plain_content))
     maps = [a["aria-label"] for a in page.all("svg") if a.get("class") == "map"]
@@ -142,7 +159,9 @@ def test_report_of_an_audit_from_end_to_end(tmp_path):
     )
     page = Page(path.read_text(encoding="utf-8"))
     sections = [a["id"] for a in page.all("section")]
-    assert sections == ["data", "transition", "annotators", "labels", "plan", "reproduce"]
+    # What to do stands before what was found out.
+    assert sections == ["labels", "plan", "data", "annotators", "transition", "reproduce"]
+    assert [a["href"] for a in page.all("a")][1:] == [f"#{name}" for name in sections]
     rows = [a for a in page.all("tr") if "data-id" in a]
     assert [int(a["data-id"]) for a in rows] == found.order[:7].tolist()
     assert len(page.all("img")) == 7

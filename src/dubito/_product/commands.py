@@ -17,22 +17,25 @@ from ..errors import DubitoError, nearest, printable
 
 Images = Annotated[Path | None, typer.Option(help="Folder that image paths in the table refer to.")]
 Label = Annotated[str | None, typer.Option(help="Column of the label.")]
-Annotator = Annotated[str | None, typer.Option(help="Column of the annotator, for labels of several people.")]
-Item = Annotated[str | None, typer.Option(help="Column of the item, where it has several labels.")]
+Annotator = Annotated[
+    str | None, typer.Option(help="Column that names who gave the label, if several people did.")
+]
+Item = Annotated[str | None, typer.Option(help="Column of the item, if items have several labels.")]
 Features = Annotated[
     str | None, typer.Option(help="Columns of numbers, with commas; else all but copies of the label.")
 ]
-Clean = Annotated[str | None, typer.Option(help="Column of true labels, for scoring only.")]
+Clean = Annotated[str | None, typer.Option(help="Column of true labels. They are used for scoring only.")]
 Backbone = Annotated[str, typer.Option(help="Network: auto, mlp, lenet5, cnn4, resnet32, timm:NAME, ...")]
-Size = Annotated[int | None, typer.Option(help="Side that images are scaled to.")]
+Size = Annotated[int | None, typer.Option(help="Images are scaled to squares of this many pixels.")]
 Epochs = Annotated[int | None, typer.Option(help="Passes over the data; by its size unless given.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Delimiter = Annotated[str | None, typer.Option(help="Of a text table; a comma, and a tab in .tsv.")]
+Delimiter = Annotated[str | None, typer.Option(help="Between columns: a comma unless given, in .tsv a tab.")]
 Anonymise = Annotated[
     bool,
     typer.Option(
-        "--anonymise", help="Number the annotators in what is shown and in the report; not in CSV files."
+        "--anonymise",
+        help="Number the annotators in what is shown and in the report; not in CSV files.",
     ),
 ]
 
@@ -40,9 +43,9 @@ Anonymise = Annotated[
 def fit(
     data: Annotated[
         Path,
-        typer.Argument(help="CSV, TSV, Parquet or npz file, a folder with one folder per class; or a run."),
+        typer.Argument(help="A CSV, TSV, Parquet or npz file; a folder with a folder per class; or a run."),
     ],
-    out: Annotated[Path | None, typer.Option(help="Folder for the run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; it is made if need be.")] = None,
     images: Images = None,
     label: Label = None,
     annotator: Annotator = None,
@@ -55,10 +58,10 @@ def fit(
     backbone: Backbone = "auto",
     size: Size = None,
     epochs: Epochs = None,
-    folds: Annotated[int, typer.Option(help="Parts that labels are judged in, out of fold.")] = 5,
+    folds: Annotated[int, typer.Option(help="Parts, each judged by a network of the others.")] = 5,
     seed: Seed = 0,
     device: Device = "auto",
-    gold: Annotated[Path | None, typer.Option(help="Checked labels for a run: columns id and gold.")] = None,
+    gold: Annotated[Path | None, typer.Option(help="Checked labels: a CSV with columns id and gold.")] = None,
     delimiter: Delimiter = None,
     anonymise: Anonymise = False,
     masks: Annotated[
@@ -68,14 +71,12 @@ def fit(
         str | None, typer.Option(help="Pixel value of each class in the masks: 0,255 or #000000,#ff0000.")
     ] = None,
     void: Annotated[str, typer.Option(help="Pixel value to be left out of the masks, or none.")] = "255",
-    suffix: Annotated[str, typer.Option(help="What a mask's name has after its image's, as _mask.")] = "",
-    several: Annotated[
-        bool, typer.Option("--several", help="Masks lie in one folder per annotator.")
-    ] = False,
+    suffix: Annotated[str, typer.Option(help="What ends the name of a mask, such as _mask.")] = "",
+    several: Annotated[bool, typer.Option("--several", help="Each annotator has a folder of masks.")] = False,
 ) -> None:
-    """Train on labels that may be wrong: a model, predictions, the quality of every label, a report.
+    """Train on labels that may be wrong: you get a model, predictions, the quality of every label, and a report.
 
-    The same command goes on where it was stopped. With --gold a run takes in labels that were checked.
+    You can stop it and give the same command again to go on. With --gold it learns from labels you checked.
     """
     from .tasks import FitJob
     from .tasks import fit as run
@@ -148,14 +149,14 @@ def audit(
     annotator: Annotator = None,
     item: Item = None,
     features: Features = None,
-    method: Annotated[str, typer.Option(help="Where data is to be trained on first.")] = "auto",
+    method: Annotated[str, typer.Option(help="Method, if DATA must be trained on first.")] = "auto",
     epochs: Epochs = None,
     seed: Seed = 0,
     device: Device = "auto",
     delimiter: Delimiter = None,
     anonymise: Anonymise = False,
 ) -> None:
-    """Which labels are wrong: ranked, with the noise rate, its kind, the annotators, what to check first."""
+    """Find wrong labels: how many there are, of what kind, by whom, and which to check first."""
     from .auditing import run
     from .tasks import FitJob
 
@@ -185,11 +186,11 @@ def audit(
 def compare(
     data: Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or npz file, or a folder per class.")],
     methods: Annotated[
-        str, typer.Option(help="Names with commas; tests are against the first.")
+        str, typer.Option(help="Names separated by commas; each is tested against the first.")
     ] = "ce,gce,ln",
-    seeds: Annotated[int, typer.Option(help="Splits and starts, the same for all methods.")] = 3,
+    seeds: Annotated[int, typer.Option(help="How many splits and starts; all methods get the same.")] = 3,
     form: Annotated[str, typer.Option("--format", help="text, csv or json.")] = "text",
-    out: Annotated[Path | None, typer.Option(help="Folder to resume from and for the tables.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the tables, and to go on from.")] = None,
     images: Images = None,
     label: Label = None,
     annotator: Annotator = None,
@@ -203,7 +204,7 @@ def compare(
     device: Device = "auto",
     delimiter: Delimiter = None,
 ) -> None:
-    """Methods side by side: the same splits, the same budget, noisy validation labels, paired tests."""
+    """Which method is better on your data: same splits, same budget, noisy validation labels, paired tests."""
     from . import comparing
     from .tasks import FitJob
 
@@ -275,14 +276,14 @@ def _resumable() -> Iterator[None]:
         raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else int(stop.code or 130)) from None
 
 
-EXAMPLES: dict[Callable[..., None], str] = {
-    fit: "Examples: dubito fit labels.csv --out runs/mine   |   dubito fit photos/ --out runs/photos   |   "
-    "dubito fit crowd.csv --images photos/ --method trace --out runs/crowd   |   "
+EXAMPLES: dict[Callable[..., None], str] = {  # a paragraph each, so that each is a line
+    fit: "Examples:\n\ndubito fit labels.csv --out runs/mine\n\ndubito fit photos/ --out runs/photos\n\n"
+    "dubito fit crowd.csv --images photos/ --method trace --out runs/crowd\n\n"
     "dubito fit runs/mine --gold runs/mine/relabel.csv",
-    predict: "Example: dubito predict runs/mine new.csv --out predictions.csv",
-    audit: "Examples: dubito audit runs/mine   |   dubito audit labels.csv --probs probs.csv   |   "
+    predict: "Example:\n\ndubito predict runs/mine new.csv --out predictions.csv",
+    audit: "Examples:\n\ndubito audit runs/mine\n\ndubito audit labels.csv --probs probs.csv\n\n"
     "dubito audit labels.csv --out audit",
-    compare: "Example: dubito compare labels.csv --methods ce,gce,ln,auto --seeds 3",
+    compare: "Example:\n\ndubito compare labels.csv --methods ce,gce,ln,auto --seeds 3",
 }
 
 

@@ -105,7 +105,7 @@ def balance(counts: Tensor, classes: tuple[str, ...]) -> str:
     if len(classes) <= MOST_NAMES:
         return _between(classes).join(f"{name} {p:.1f} %" for name, p in zip(classes, share.tolist()))
     low, high = int(share.argmin()), int(share.argmax())
-    return f"{classes[low]} {share[low]:.1f} % (least) to {classes[high]} {share[high]:.1f} % (most)"
+    return f"from {share[low]:.1f} % ({classes[low]}) to {share[high]:.1f} % ({classes[high]})"
 
 
 def repeats(item: Tensor, annotator: Tensor, label: Tensor) -> list[Fact]:

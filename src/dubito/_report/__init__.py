@@ -13,7 +13,7 @@ from typing import Any
 
 from .._files import cannot_write, replace_file
 from ..errors import DubitoError
-from .charts import heat_map, line_charts, reliability_chart, short
+from .charts import heat_map, line_charts, percent, reliability_chart, short
 from .data import Annotator, Bin, Check, Curve, Fact, Matrix, Picture, ReportData, Suspicion, plain
 from .pictures import data_uri
 
@@ -90,7 +90,7 @@ def render(content: ReportData, *, anonymise: bool = False, most: int = 200) -> 
         content = without_names(content)
     style, script = (_own(name) for name in ("page.css", "page.js"))
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters["short"] = short
+    environment.filters.update(short=short, percent=percent)
     page: str = environment.from_string(_own("page.html.j2")).render(
         d=content,
         style=markupsafe.Markup(style),
@@ -109,9 +109,15 @@ def render(content: ReportData, *, anonymise: bool = False, most: int = 200) -> 
         reliability=reliability_chart(content.reliability),
         has_annotators=any(s.annotator is not None for s in content.suspicions[:most]),
         has_ask=any(s.ask is not None for s in content.suspicions[:most]),
+        has_nearest=any(s.neighbours for s in content.suspicions[:most]),
+        plan_ranged=any(_ranged(f) for p in content.plan for f in (p.found, p.left)),
         has_pictures=any(s.thumbnail is not None for s in content.suspicions[:most]),
     )
     return page
+
+
+def _ranged(fact: Fact) -> bool:
+    return fact.low is not None and fact.low != fact.high
 
 
 def _own(name: str) -> str:

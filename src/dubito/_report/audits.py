@@ -128,22 +128,21 @@ def _facts(audit: Audit) -> list[Fact]:
 
 def _noise(audit: Audit) -> list[Fact]:
     rate, best = audit.noise_rate, audit.kind.evidence[0].bic
+    per_cent = [round(100 * share, 1) for share in (rate.value, rate.low, rate.high)]
     out = [
-        Fact("share of wrong labels", rate.value, rate.low, rate.high),
+        Fact("wrong labels, in per cent", per_cent[0], per_cent[1], per_cent[2]),
         Fact("kind of noise", kind_of(audit)[0]),
     ]
     for e in audit.kind.evidence:
-        gap = e.bic - best
-        out.append(
-            Fact(f"matrix: {e.model}", f"BIC {gap:+,.0f}", note=f"parameters: {e.parameters}; 0 is best")
-        )
+        gap = f"BIC {e.bic - best:,.0f} above the best" if e.bic > best else "explains the labels best"
+        out.append(Fact(f"pattern: {e.model}", gap, note=f"numbers to estimate: {e.parameters}"))
     for g in audit.kind.groups:
-        note = "the noise differs" if g.differ else "no difference that matters"
+        note = "the share differs" if g.differ else "no difference that matters"
         if g.by != "annotators":
             shares = ", ".join(f"{100 * r:.0f} %" for r in g.rates)
-            out.append(Fact(f"noise by {g.by}", shares, note=f"{g.names[0]} first; {note}"))
+            out.append(Fact(f"wrong labels by {g.by}", shares, note=f"{g.names[0]} first; {note}"))
         else:
-            out.append(Fact("noise by annotators", note))
+            out.append(Fact("wrong labels by annotator", note))
     return out
 
 

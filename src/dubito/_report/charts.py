@@ -216,13 +216,23 @@ def short(value: Any) -> str:
     """A number for people: three digits after the point below 10, else four figures; a dash where there is none.
 
     Example:
-        >>> short(0.123456), short(1234.5), short(float("nan")), short("text"), short(12)
-        ('0.123', '1234', '–', 'text', '12')
+        >>> short(0.123456), short(1234.5), short(float("nan")), short("text"), short(1234)
+        ('0.123', '1234', '–', 'text', '1,234')
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, int):
-        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+        return f"{value:,}"
     if not math.isfinite(value):
         return "–"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+def percent(share: float) -> str:
+    """A share for people; a dash where there is none.
+
+    Example:
+        >>> percent(0.9854), percent(float("nan"))
+        ('98.5 %', '–')
+    """
+    return f"{100 * share:.1f} %" if math.isfinite(share) else "–"

@@ -11,7 +11,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    epilog="Examples: dubito paper list   |   dubito paper table englesson2023.table1-mnist",
+    epilog="Examples:\n\ndubito paper list\n\ndubito paper table englesson2023.table1-mnist",
 )
 
 Name = Annotated[str, typer.Argument(help="A table or figure, as englesson2023.table1-mnist.")]
