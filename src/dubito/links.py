@@ -117,7 +117,7 @@ def centred_logits(log_p: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
 def logistic_normal_log_softmax(
     mean: Tensor, temperature: float | Tensor = 1.0, *, dummy: bool = True
 ) -> Tensor:
-    """What a logistic-normal model predicts: its mean without noise, for the K real classes.
+    """The prediction of a logistic-normal model: the softmax of its mean, over the K real classes.
 
         with a dummy class:  S_C(mean / tau) without its last entry, renormalised = softmax(mean / tau)
         without:             S_C(mean / tau)
@@ -153,7 +153,7 @@ def _log_softmax(z: Tensor, temperature: float | Tensor) -> Tensor:
         return _log_argmax(z)
     if not isinstance(temperature, Tensor) and temperature == 1:
         return z.log_softmax(-1)
-    # Centred first: z / tau may overflow where the differences that matter do not.
+    # Centred first: z / tau may overflow although only differences of z matter.
     return ((z - _top(z)) / temperature).log_softmax(-1)
 
 
