@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ._batches import WEIGHT
+from ._tensors import refuse_first
 from .data import IGNORED, NONE_GIVEN, LabelledData
 from .errors import DubitoError
 from .model import Model
@@ -64,15 +65,9 @@ def check_labels(labels: Tensor, classes: int, where: str) -> None:
             "labels must be whole numbers", where=where, expected="torch.int64", got=labels.dtype
         )
     bad = (labels >= classes) | ((labels < 0) & (labels != NONE_GIVEN) & (labels != IGNORED))
-    if bad.any():
-        place = bad.nonzero()[0].tolist()
-        raise DubitoError(
-            "label out of range",
-            where=f"{where}[{', '.join(map(str, place))}]",
-            expected=f"0 to {classes - 1}, or -1 for none",
-            got=int(labels[tuple(place)]),
-            remedy="map labels to class numbers, or give the head more classes",
-        )
+    expected = f"0 to {classes - 1}, or -1 for none"
+    remedy = "map labels to class numbers, or give the head more classes"
+    refuse_first(bad, labels, where, "label out of range", expected, remedy)
 
 
 def _check_crowd(model: Model, data: LabelledData, name: str) -> None:

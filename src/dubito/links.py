@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._tensors import at_least_float32, check_broadcast, check_classes, check_floating, checks_values
+from ._tensors import (
+    at_least_float32,
+    check_axis,
+    check_broadcast,
+    check_classes,
+    check_floating,
+    checks_values,
+)
 from .errors import DubitoError
 from .integrals import (
     BoundedTemperature,
@@ -62,10 +69,7 @@ def log_softmax(logits: Tensor, temperature: float | Tensor = 1.0, *, dim: int =
     """
     check_floating(logits, "logits")
     check_temperature(temperature)
-    if not -logits.dim() <= dim < logits.dim():
-        raise DubitoError(
-            "no such class axis", where=f"dim={dim}", got=f"logits of shape {tuple(logits.shape)}"
-        )
+    check_axis(logits, dim, "logits")
     check_classes(logits.movedim(dim, -1), "logits")
     check_broadcast(logits=logits.movedim(dim, -1), temperature=temperature)
     return _log_softmax(at_least_float32(logits).movedim(dim, -1), temperature).movedim(-1, dim)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ._matrices import check_invertible, check_square, check_stochastic
 from ._numbers import Number, check_interval
-from ._tensors import as_weights, checks_values, expect, full_precision
+from ._tensors import as_weights, checks_values, expect, full_precision, refuse_first
 from .errors import DubitoError
 
 
@@ -222,12 +222,5 @@ def _check_labels(target: Tensor, num_classes: int) -> None:
     if not checks_values(target):
         return
     bad = (target < 0) | (target >= num_classes)
-    if bad.any():
-        place = tuple(bad.nonzero()[0].tolist())
-        raise DubitoError(
-            "label out of range",
-            where=f"target[{', '.join(map(str, place))}]",
-            expected=f"0 to {num_classes - 1}",
-            got=int(target[place]),
-            remedy="leave out what is to be ignored before making weights",
-        )
+    remedy = "leave out what is to be ignored before making weights"
+    refuse_first(bad, target, "target", "label out of range", f"0 to {num_classes - 1}", remedy)

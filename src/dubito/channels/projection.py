@@ -1,4 +1,4 @@
-"""Back to a stochastic matrix after a free step of gradient descent."""
+"""Projection onto stochastic matrices, after an unconstrained step of gradient descent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def project_rows(matrix: Tensor, *, how: str = "euclidean", dim: int = -1) -> Te
 
 def _euclidean(rows: Tensor) -> Tensor:
     largest = rows.amax(-1, keepdim=True)
-    order = (rows - largest).sort(-1, descending=True).values  # a shift moves nothing but theta
+    order = (rows - largest).sort(-1, descending=True).values  # a shift of a row changes theta alone
     count = torch.arange(1, rows.shape[-1] + 1, dtype=rows.dtype, device=rows.device)
     thetas = (order.cumsum(-1) - 1) / count
     kept = (order > thetas).sum(-1, keepdim=True)

@@ -82,9 +82,9 @@ def average(
     factor_noise: Tensor | None,
     temperature: float | Tensor,
 ) -> Tensor:
-    """What `sampled.sampled_log_softmax` gives, for inputs that `fit`. Shapes as there."""
+    """As `sampled.sampled_log_softmax`, for inputs that `fit`."""
     lead, classes = mean.shape[:-1], mean.shape[-1]
-    # A number is filled in on the device: copied from the host it could not be captured in a graph.
+    # A number is filled in on the device: a copy from the host could not be captured in a graph.
     tau = temperature if isinstance(temperature, Tensor) else mean.new_full((), temperature)
     found: Tensor = _Draws.apply(  # type: ignore[no-untyped-call]
         mean.reshape(1, -1, classes),

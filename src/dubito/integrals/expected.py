@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +27,9 @@ METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _LOOSE = 3e-3  # from this tolerance on, a few hundred quasi-random points are cheaper than the panels
 _FEW, _MANY = 256, 8192
 _DEFAULT = 1e-4
-_RULE_CLASSES = 16  # up to so many, a rule over one factor around each class costs no more than a few `_MANY`
+_RULE_CLASSES = (
+    16  # up to this many, a rule over one factor for each class costs a few times `_MANY` draws at most
+)
 _WITHIN = ("factors x quadrature", "given its factors the classes are independent")
 
 
@@ -91,65 +94,77 @@ def expected_log_softmax(
     asked, tol = tol, _DEFAULT if tol is None else tol
     if not tol > 0:
         raise DubitoError("the tolerance must be positive", got=tol)
-    ordinary = (
-        factors is None
-        and noise == "normal"
-        and (method == "quadrature" or (method == "auto" and tol < _LOOSE))
-    )
-    last = report is None and not floor > 0 and dim in (-1, mean.dim() - 1)
-    draws = factors is None and method == "qmc"
-    if (
-        last
-        and (ordinary or draws)
-        and simple(mean, scale, temperature)
-        and (ordinary or fits(mean.shape[-1]))
-    ):
-        bank = None
-        if draws:
+    bare = report is None and not floor > 0 and dim in (-1, mean.dim() - 1)
+    panels = noise == "normal" and (method == "quadrature" or (method == "auto" and tol < _LOOSE))
+    if bare and factors is None and (panels or method == "qmc") and simple(mean, scale, temperature):
+        if panels:
+            return _on_device(mean, scale, temperature, tol)  # type: ignore[arg-type]
+        if fits(mean.shape[-1]):
             check_sampling("qmc", samples)
             bank = bank_of(mean, samples, fresh_seed(generator), noise)
-        return _on_device(mean, scale, temperature, tol, bank)  # type: ignore[arg-type]
+            return _on_device(mean, scale, temperature, tol, bank)  # type: ignore[arg-type]
     latent = as_latent(mean, scale, factors, temperature, dim)
-    chosen, reason = choose(method, latent, noise, tol)
-    seed = fresh_seed(generator)
-    warns = asked is not None and method in ("auto", "quadrature") and chosen in ("qmc", _WITHIN[0])
-    error: Tensor | None = None
-    points = samples
-    if chosen in ("mc", "qmc"):
-        check_sampling(chosen, samples)
-    if method == "auto" and chosen == "qmc":
-        points, error = _enough(latent, tol, seed, noise)
-        missed = error.numel() > 0 and float(error.max()) > tol
-        if missed and noise == "normal" and latent.rank == 1 and mean.shape[dim] <= _RULE_CLASSES:
-            chosen, reason = _WITHIN
-    if chosen == "quadrature":
-        points = POINTS if latent.mean.shape[-1] == 2 else 0
-        log_p, error = _by_quadrature(joined(latent), tol)
-    elif chosen == "fixed":
-        points = 2 * NODES + 2
-        log_p, error = _class_by_class(latent)
-    elif chosen == _WITHIN[0]:
-        drawn, draws_ = error, points
-        log_p, error, points = _within_factors(latent, tol, seed)
-        if drawn is not None and bool((drawn < error).any()):
-            log_p = torch.where((drawn < error).unsqueeze(-1), by_qmc(latent, draws_, seed, noise), log_p)
-            error = torch.minimum(drawn, error)
-    else:
-        settings = (latent, points, seed, noise)
-        log_p = by_qmc(*settings) if chosen == "qmc" else by_mc(*settings)
-        if report is not None and error is None:
-            error = standard_error(chosen, *settings).amax(-1)
+    chosen = choose(method, latent, noise, tol)
+    draws = _Draws(samples, fresh_seed(generator), noise)
+    log_p, found = _compute(latent, method, chosen, draws, tol, estimate=report is not None)
     if report is not None:
-        report(Report(chosen, reason, points, error, tol))
-    elif warns:
-        warn_of(Report(chosen, reason, points, error, tol))
+        report(found)
+    elif asked is not None and method in ("auto", "quadrature") and found.method in ("qmc", _WITHIN[0]):
+        warn_of(found)
     if floor > 0:
         log_p = log_p.clamp(min=torch.tensor(floor).log().item())
     return log_p if dim in (-1, log_p.dim() - 1) else log_p.movedim(-1, dim)
 
 
-def _on_device(mean: Tensor, scale: Tensor, temperature: float, tol: float, bank: Tensor | None) -> Tensor:
-    """Plain inputs on a GPU, where every small operation before the kernels costs time; with a bank, over it."""
+class _Draws(NamedTuple):
+    samples: int
+    seed: int
+    noise: str
+
+
+def _compute(
+    latent: Latent, method: str, chosen: tuple[str, str], draws: _Draws, tol: float, *, estimate: bool
+) -> tuple[Tensor, Report]:
+    """log p of all classes by the chosen method, of which (name, reason) are given, and its report."""
+    name, reason = chosen
+    if name == "quadrature":
+        log_p, off = _by_quadrature(joined(latent), tol)
+        return log_p, Report(name, reason, POINTS if latent.mean.shape[-1] == 2 else 0, off, tol)
+    if name == "fixed":
+        log_p, off = _class_by_class(latent)
+        return log_p, Report(name, reason, 2 * NODES + 2, off, tol)
+    if name == _WITHIN[0]:
+        log_p, off, points = _within_factors(latent, tol, draws.seed)
+        return log_p, Report(name, reason, points, off, tol)
+    check_sampling(name, draws.samples)
+    error: Tensor | None = None
+    if method == "auto":
+        samples, error = _enough(latent, tol, draws.seed, draws.noise)
+        draws = draws._replace(samples=samples)
+        missed = error.numel() > 0 and float(error.max()) > tol
+        few = latent.rank == 1 and latent.mean.shape[-1] <= _RULE_CLASSES
+        if missed and few and draws.noise == "normal":
+            return _rule_or_draws(latent, draws, error, tol)
+    log_p = by_qmc(latent, *draws) if name == "qmc" else by_mc(latent, *draws)
+    if estimate and error is None:
+        error = standard_error(name, latent, *draws).amax(-1)
+    return log_p, Report(name, reason, draws.samples, error, tol)
+
+
+def _rule_or_draws(latent: Latent, draws: _Draws, drawn: Tensor, tol: float) -> tuple[Tensor, Report]:
+    """By a rule over the factor, or by draws of error `drawn`: for each row whichever errs less."""
+    log_p, error, points = _within_factors(latent, tol, draws.seed)
+    better = drawn < error
+    if bool(better.any()):
+        log_p = torch.where(better.unsqueeze(-1), by_qmc(latent, *draws), log_p)
+        error = torch.minimum(drawn, error)
+    return log_p, Report(*_WITHIN, points, error, tol)
+
+
+def _on_device(
+    mean: Tensor, scale: Tensor, temperature: float, tol: float, bank: Tensor | None = None
+) -> Tensor:
+    """The short way to the kernels, where every small operation costs time: panels, or draws if there is a bank."""
     shape, classes = mean.shape, mean.shape[-1]
     mean, scale = at_least_float32(mean), at_least_float32(scale)
     if mean.dim() != 2:
@@ -205,8 +220,8 @@ def _class_by_class(latent: Latent) -> tuple[Tensor, Tensor]:
 def _within_factors(latent: Latent, tol: float, seed: int) -> tuple[Tensor, Tensor, int]:
     """Each class by `factor_log_likelihood`, the largest error of a row, and the points over the factors.
 
-    Classes are integrated one by one, so that what their sum lacks of 1 is an error that no rule can hide. Those
-    whose chance is far below `tol` are left as the rule has them.
+    Classes are integrated one by one, so their sum differs from 1 by an error that no rule can hide. Classes of
+    probability far below `tol` are not refined.
     """
     rows, target = every_class(latent)
     log_p, error, points = factor_log_likelihood(rows, target, tol, seed, least=math.log(tol / 100))

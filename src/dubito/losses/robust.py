@@ -64,7 +64,7 @@ def truncated_gce(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """Generalised cross-entropy that stops listening where the label looks improbable.
+    """Generalised cross-entropy that ignores examples whose label looks improbable.
 
         l = L_q(max(p_y, k)),    L_q(p) = (1 - p^q)/q
 
@@ -124,7 +124,7 @@ def bootstrap(
         target: class indices, or float weights over the classes.
         beta: trust in the target, from 0 to 1; by default .95 for soft and .8 for hard.
         kind: "soft" or "hard".
-        detach: take the prediction in the target as a constant: same value, other gradient (soft only).
+        detach: treat the prediction in the target as a constant: same value, different gradient (soft only).
         dim, ignore_index, reduction: as in `nll`.
 
     Reference:
