@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._tensors import at_least_float32, check_broadcast
 from ..errors import DubitoError
-from .border import as_latent, as_real
+from .border import as_latent, as_real, mapped_first
 from .two_classes import smaller
 
 
@@ -87,6 +87,5 @@ class _LogExpected(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, Any]:
         """The mapped axis becomes a leading one."""
-        count = info.batch_size
-        whole = [x.expand(count, *x.shape) if d is None else x.movedim(d, 0) for x, d in zip(inputs, dims)]
+        whole = [mapped_first(x, dim, info.batch_size) for x, dim in zip(inputs, dims)]
         return _LogExpected.apply(*whole), (0,) * 4  # type: ignore[no-untyped-call]

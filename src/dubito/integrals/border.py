@@ -83,6 +83,11 @@ def as_real(value: float | Tensor, like: Tensor) -> Tensor:
     return torch.full((), value, dtype=like.dtype, device=like.device)  # filled there: no copy to wait for
 
 
+def mapped_first(x: Tensor, dim: int | None, size: int) -> Tensor:
+    """A tensor with the axis that `torch.vmap` maps in front; one that is not mapped is repeated along it."""
+    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+
+
 def _last(x: Tensor, dim: int) -> Tensor:
     """The class axis last; no view is made where it is so already, as that would cost time on a GPU."""
     return x if dim in (-1, x.dim() - 1) else x.movedim(dim, -1)

@@ -80,9 +80,9 @@ class Climb(NamedTuple):
         return z
 
     def widened(self, place: Tensor, vectors: Tensor, spread: Tensor) -> Tensor:
-        """Spreads (B, R) along the columns of `vectors`, doubled while one side at twice the spread is within 1 nat.
+        """Spreads (B, R) along the columns of `vectors`, doubled where the objective falls too slowly.
 
-        A parabola of fitting curvature has fallen by 3 nats there, and keeps its spread.
+        That is where one side has fallen by less than 1 nat at twice the spread; a parabola that fits has by 3.
         """
         top, spread = self.value(place), spread.clone()
         for r in range(spread.shape[-1]):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from . import fused
+from .border import mapped_first
 
 
 class _Draws(torch.autograd.Function):
@@ -50,10 +51,7 @@ def _contiguous(*tensors: Tensor | None) -> tuple[Any, ...]:
 
 
 def _merge(x: Tensor | None, dim: int | None, size: int) -> Tensor | None:
-    if x is None:
-        return None
-    first = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
-    return first.flatten(0, 1)
+    return None if x is None else mapped_first(x, dim, size).flatten(0, 1)
 
 
 def fit(

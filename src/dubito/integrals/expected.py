@@ -54,29 +54,29 @@ def expected_log_softmax(
 
         log p_c = log E[ softmax(u / tau)_c ],   u = mean + scale * e + factors @ z,   e and z standard normal
 
-    `torch.compile` calls it as it is, between two graphs, whatever the method; it refuses ``fullgraph=True``.
+    `torch.compile` runs it eagerly, between two graphs, whatever the method; ``fullgraph=True`` is refused.
 
     Shapes: mean and scale (..., K), factors (..., K, R), temperature a number or (..., 1); the result is (..., K).
 
-    The tolerance is absolute, of the probabilities. Where the likelihood of one observed class is wanted, and right
-    where it is tiny, use `expected_softmax_nll`.
+    The tolerance is that of the probabilities, an absolute one. For the likelihood of one observed class, accurate
+    even where it is tiny, use `expected_softmax_nll`.
 
     Arguments:
         mean, scale: location and standard deviation of each latent logit; scale may be 0.
         factors: the low-rank part of the noise.
-        temperature: tau >= 0; a tensor can be learned. At 0 the probability of being the largest.
+        temperature: tau >= 0; a tensor can be learned. At 0, p_c is the probability that u_c is the largest.
         method: "quadrature" (deterministic; without factors, or of two classes), "fixed" (class by class as in
             `expected_softmax_nll`; for `torch.vmap` and CUDA graphs), "qmc" (scrambled Sobol points shared by all
             rows), "mc" (random draws, as the papers do), or "auto": quadrature where it applies, else as many
             quasi-random points as `tol` asks for, up to 8,192.
         samples: how many draws "mc" and "qmc" take ("qmc": raised to a power of two).
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
-        tol: absolute error to reach (default 1e-4); what was reached is in the report. One that was given and is
-            not reached by "auto" or "quadrature" is warned of, unless there is a report.
+        tol: absolute error to reach (default 1e-4); the report has the estimated error. If `tol` is given and not
+            reached by "auto" or "quadrature", a warning says so, unless there is a report.
         noise: distribution of e: "normal", "logistic" or "gumbel"; the last two by "mc" and "qmc".
-        floor: probabilities below it are raised to it (parity with other code; kills their gradient).
+        floor: probabilities below it are raised to it, as other code does, which sets their gradient to 0.
         dim: the class axis.
-        report: called with a `Report` (`reports.append`, say): which method was taken, why, and its error.
+        report: called with a `Report` (as ``reports.append``): which method was taken, why, and its error.
 
     Reference:
         collier2020 eq. 2, eq. 3, eq. 5, eq. 6, eq. 7
@@ -98,7 +98,7 @@ def expected_log_softmax(
     panels = noise == "normal" and (method == "quadrature" or (method == "auto" and tol < _LOOSE))
     if bare and factors is None and (panels or method == "qmc") and simple(mean, scale, temperature):
         if panels:
-            return _on_device(mean, scale, temperature, tol)  # type: ignore[arg-type]
+            return _on_device(mean, scale, temperature, tol, None)  # type: ignore[arg-type]
         if fits(mean.shape[-1]):
             check_sampling("qmc", samples)
             bank = bank_of(mean, samples, fresh_seed(generator), noise)
@@ -161,9 +161,7 @@ def _rule_or_draws(latent: Latent, draws: _Draws, drawn: Tensor, tol: float) -> 
     return log_p, Report(*_WITHIN, points, error, tol)
 
 
-def _on_device(
-    mean: Tensor, scale: Tensor, temperature: float, tol: float, bank: Tensor | None = None
-) -> Tensor:
+def _on_device(mean: Tensor, scale: Tensor, temperature: float, tol: float, bank: Tensor | None) -> Tensor:
     """The short way to the kernels, where every small operation costs time: panels, or draws if there is a bank."""
     shape, classes = mean.shape, mean.shape[-1]
     mean, scale = at_least_float32(mean), at_least_float32(scale)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .border import mapped_first
 from .likelihood import Answer, Nodes, integrate
 from .rows import Rows, make_rows, rough_log_integrand
 from .search import both_sides, bracket, curvature, look, nearer, signs
@@ -58,8 +59,7 @@ class FixedLikelihood(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, Any]:
         """Rows are independent, so the mapped axis becomes a leading one."""
-        count = info.batch_size
-        whole = [x.expand(count, *x.shape) if d is None else x.movedim(d, 0) for x, d in zip(inputs, dims)]
+        whole = [mapped_first(x, dim, info.batch_size) for x, dim in zip(inputs, dims)]
         return FixedLikelihood.apply(*whole), (0,) * 5  # type: ignore[no-untyped-call]
 
 

@@ -26,14 +26,13 @@ from .two_classes import POINTS, TWO, joined
 
 METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _MANY = 1 << 15
-_CHEAP_RANK = (
-    2  # with more factors, and no tolerance asked for, "auto" spends about what `samples` draws cost
-)
-_DRAWS_PER_POINT = 8  # draws over everything that cost as much as one point over the factors
+# With more factors than this, and no tolerance asked for, "auto" spends about what `samples` draws cost.
+_CHEAP_RANK = 2
+_DRAWS_PER_POINT = 8  # draws of all noise that cost as much as one point over the factors
 
 
 class _Likelihood(torch.autograd.Function):
-    """log p of the target by quadrature; the gradients come out of the forward pass and are only scaled here."""
+    """log p of the target by quadrature; the forward pass computes the gradients, the backward pass scales them."""
 
     @staticmethod
     def forward(
@@ -42,7 +41,7 @@ class _Likelihood(torch.autograd.Function):
         answer, hard = solve_any(mean, scale, temperature, target, tol)
         ctx.save_for_backward(answer.d_mean, answer.d_scale, answer.d_temperature)
         ctx.dtypes = (mean.dtype, scale.dtype, temperature.dtype)
-        # The kernels hand over every row that may have lost.
+        # With more than two classes, the kernels mark every row of p = 0 as hard.
         ctx.lost = hard is not None or not mean.is_cuda or mean.shape[-1] == 2
         ctx.mark_non_differentiable(*(x for x in (answer.error, hard) if x is not None))
         return answer.log_p, answer.error, hard
@@ -50,7 +49,7 @@ class _Likelihood(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        # Only an infinite gradient can make NaN of a zero.
+        # Only an infinite gradient turns the zeros of a lost row into NaN.
         lost = ctx.lost and (grad.is_cuda or not math.isfinite(float(grad.sum())))
         return *scaled_gradients(ctx, grad, lost), None, None
 
@@ -65,7 +64,7 @@ def log_likelihood(latent: Latent, target: Tensor, tol: float) -> tuple[Tensor, 
 
 
 def _flat(latent: Latent, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """mean, scale (B, K), temperature (B, 1), target (B,); what has this shape already is taken as it is."""
+    """mean, scale (B, K), temperature (B, 1), target (B,); no view is made of what has this shape already."""
     mean, scale, tau = latent.mean, latent.scale, latent.temperature
     if target.dim() == 1:
         return mean, scale, tau, target
@@ -100,15 +99,15 @@ def expected_softmax_nll(
 
         p_y = integral of f_y(t) prod_{k != y} F_k(t) dt
 
-    with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. This integral is
-    taken by quadrature that follows its mode: no samples, no noise in the gradient, right where p is 1e-30, and
-    at any temperature down to 0, the multinomial probit. Two classes, with factors or without, are one Gaussian and
-    exact. With up to three factors a Gauss-Hermite rule over z goes around it, held against quasi-random points
-    where the factors are large beside scale and temperature, so that p is a step in them; with more, "auto" takes
-    quasi-random points over everything, which were better at equal cost, and method="quadrature" points over the
-    factors around the integral.
+    with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. The quadrature places
+    its nodes around the mode of the integrand: no samples, no noise in the gradient, accurate even where p is
+    1e-30, and at any temperature down to 0, the multinomial probit. Two classes, with or without factors, are one
+    Gaussian and exact. With up to three factors, the integral is averaged by a Gauss-Hermite rule over z, which is
+    checked against quasi-random points where factors are so large compared with scale and temperature that p is a
+    step. With more factors "auto" takes quasi-random points over all noise, which were better at equal cost, and
+    method="quadrature" takes them over the factors, around the integral.
 
-    `torch.compile` calls it as it is, between two graphs, whatever the method; it refuses ``fullgraph=True``.
+    `torch.compile` runs it eagerly, between two graphs, whatever the method; ``fullgraph=True`` is refused.
 
     Shapes: mean and scale (..., K), factors (..., K, R), target (...), temperature a number or (..., 1).
 
@@ -122,13 +121,13 @@ def expected_softmax_nll(
             "qmc" (scrambled Sobol points), "mc" (random draws), or "auto".
         samples: how many draws "mc" and "qmc" take.
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
-        tol: error of log p to reach (default 1e-7 in float64, 2e-5 in float32; 1e-3 with factors). Where "auto"
-            samples, a given `tol` raises their number until it is met, up to 32,768; one that is given and not met
-            is warned of, unless there is a report. Without one, it spends about what `samples` draws cost on a
-            latent of three factors or more, and its estimate may lie above the default.
+        tol: error of log p to reach (default 1e-7 in float64, 2e-5 in float32; 1e-3 with factors). If it is given
+            and "auto" samples, their number is raised until it is met, up to 32,768; if it is not met, a warning
+            says so, unless there is a report. If it is not given, "auto" spends about what `samples` draws cost on
+            a latent of three factors or more, and the estimated error may exceed the default.
         noise: "normal"; "logistic" or "gumbel" with "mc" and "qmc".
         dim: the class axis. ignore_index, reduction: as in `torch.nn.functional.cross_entropy`.
-        report: called with a `Report` (`reports.append`, say): which method was taken, why, and its error.
+        report: called with a `Report` (as ``reports.append``): which method was taken, why, and its error.
 
     Reference:
         collier2020 eq. 3, eq. 4, eq. 6, eq. 7
@@ -145,13 +144,13 @@ def expected_softmax_nll(
     if tol is not None and not tol > 0:
         raise DubitoError("the tolerance must be positive", got=tol)
     ordinary = factors is None and noise == "normal" and method not in ("mc", "fixed")
-    last = reduction == "mean" and report is None and dim in (-1, mean.dim() - 1)
-    if ordinary and last and plain(mean, scale, target, temperature):
+    bare = reduction == "mean" and report is None and dim in (-1, mean.dim() - 1)
+    if ordinary and bare and plain(mean, scale, target, temperature):
         bank = bank_of(mean, samples, fresh_seed(generator), noise) if method == "qmc" else None
         if method != "qmc" or fits(mean.shape[-1]):
             return mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
     exact = method in ("auto", "quadrature")
-    if ordinary and last and exact and plain_mean.plain(mean, scale, target, temperature, ignore_index):
+    if ordinary and bare and exact and plain_mean.plain(mean, scale, target, temperature, ignore_index):
         return plain_mean.mean_loss(mean, scale, target, temperature, tol)  # type: ignore[arg-type]
     fused = ordinary and ready(mean)
     latent = as_latent(mean, scale, factors, temperature, dim, keep_half=fused)
@@ -163,7 +162,7 @@ def expected_softmax_nll(
         kept = target != ignore_index
     warns = exact and tol is not None and report is None
     options = _Options(method, samples, fresh_seed(generator), tol, noise, report is not None or warns)
-    unread = method == "fixed" or fused  # no branch on values: a GPU would have to be waited for
+    unread = method == "fixed" or fused  # no branch on values, which would wait for the GPU
     if unread and kept is not None:
         target = target * kept
     if kept is None or unread or bool(kept.all()):
@@ -267,7 +266,7 @@ def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
 
 
 def _weighed(latent: Latent, weights: Tensor) -> tuple[Latent, Tensor]:
-    """One copy of each row per class, for targets that weigh all classes."""
+    """One copy of each row per class, for targets that are weights of all classes."""
     if weights.shape != latent.mean.shape:
         raise DubitoError(
             "a float target must give one weight per class",

@@ -9,9 +9,9 @@ Mills' ratio R(z) = (1 - Phi(z)) / phi(z), the geometric series of the sigmoid o
 
     S = phi(c) ( R(c) - sum_{n >= 1} (-1)^(n-1) R(n r + c) + sum_{n >= 1} (-1)^(n-1) R(n r - c) ),
 
-alternating sums of moments, of which Cohen, Villegas and Zagier's weights make 20 terms enough at any r and c:
-no term is larger than a few times the sum. Derivatives are sums of the same kind. All of it is done in float64,
-branches on no value, and gives the other probability and its derivatives too.
+alternating sums of moments, for which 20 terms with the weights of Cohen, Villegas and Zagier are enough at any r
+and c: no term is larger than a few times the sum. Derivatives are sums of the same kind. Everything is computed in
+float64 without branches on values, and the other probability and its derivatives follow.
 
 Reference:
     Cohen, Villegas and Zagier 2000, algorithm 1
@@ -42,9 +42,9 @@ TWO = "two classes: the difference of two Gaussians is one, and exact"
 
 
 class Pair(NamedTuple):
-    """Of the smaller probability S (...): its log, and the derivatives of that.
+    """log S of the smaller probability S (...), and the derivatives of log S.
 
-    By the mean of its class, by a scale over that scale (the same for both classes), and by the temperature.
+    In the mean of its class; in a scale, divided by that scale (the same for both classes); in the temperature.
     """
 
     log_small: Tensor
@@ -54,7 +54,7 @@ class Pair(NamedTuple):
 
 
 def weights() -> list[float]:
-    """Weights, with their signs, that sum an alternating series of moments from its first terms."""
+    """Signed weights that give the sum of an alternating series of moments from its first terms."""
     top = (3 + math.sqrt(8.0)) ** TERMS
     whole = (top + 1 / top) / 2
     b, c, found = -1.0, -whole, []
@@ -71,7 +71,7 @@ _WEIGHTS = weights()
 def smaller(gap: Tensor, scale: Tensor, temperature: Tensor) -> Pair:
     """log S and its derivatives for the distance of means, the joint scale and tau, float64 of one shape.
 
-    Without scale and temperature S is 0, or 1/2 at a distance of 0, and nothing has a slope.
+    If scale and temperature are 0, S is 0, or 1/2 at a distance of 0, and all derivatives are 0.
     """
     wide = scale > temperature
     step = (scale == 0) & (temperature == 0)
@@ -137,9 +137,9 @@ def _mills(z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _both(mean: Tensor, scale: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """log p and factor (B, 2), and the derivatives (B, 1) of the smaller log p that each is the factor of.
+    """log p (B, 2), factors (B, 2), and the derivatives (B, 1) of log S, where S is the smaller probability.
 
-    d log p_c = factor_c d log S, where S is the smaller probability: 1, or -S / (1 - S) for the larger.
+    d log p_c = factor_c d log S, with factor 1 for the smaller class and -S / (1 - S) for the larger.
     """
     mean, scale, tau = mean.double(), scale.double(), temperature.double().squeeze(-1)
     gap = mean.diff(dim=-1).squeeze(-1)  # of the second from the first
@@ -209,7 +209,7 @@ def two_classes(mean: Tensor, scale: Tensor, temperature: Tensor) -> tuple[Tenso
 
 
 def joined(latent: Latent) -> Latent:
-    """Two classes with factors as two without: what the factors add to the difference goes to the first scale."""
+    """Two classes with factors as two without: the factors' part of the difference is added to the first scale."""
     if latent.factors is None or latent.mean.shape[-1] != 2:
         return latent
     first, second = latent.scale.unbind(-1)
