@@ -22,10 +22,8 @@ from .data import LabelledData
 from .model import Model
 
 SINCE = ("settings", "contents")
-_ROWS, _DECODED = (
-    256,
-    64,
-)  # inputs that stand for all: in memory (in older folders), and where they are decoded
+# How many inputs stand for all: of those in memory (as in older folders), and of those that must be decoded.
+_ROWS, _DECODED = 256, 64
 _CHUNK = 64 << 20  # bytes that are hashed at a time
 
 

@@ -12,6 +12,7 @@ stop at the end of an epoch and be resumed in another process.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -134,14 +135,14 @@ class Lane:
         Arguments:
             steps: the length of the run, where it ends within the last epoch.
             folder: where checkpoints are written; the latest one there is resumed.
-            leave: asked at the end of each epoch; when it returns True, a checkpoint is written and the iterator
-                ends.
+            leave: asked at the end of each epoch; if True, a checkpoint is written and the iterator ends.
             save_every: epochs between checkpoints that guard against a killed process; 0 for none.
         """
-        total, count = steps or -(-len(self.data) * epochs // batch_size), len(self.data)
+        count, device = len(self.data), self.data.device
+        total = steps or math.ceil(count * epochs / batch_size)
         self._make_fast(batch_size)
         with self.context():
-            plan = Plan(-(-count // batch_size) + 1, batch_size, self.data.device)
+            plan = Plan(math.ceil(count / batch_size) + 1, batch_size, device)
             opt, rule = self._optimizer(optimizer), rule_of(self.procedure, batch_size)
             rates = [float(group["lr"]) for group in opt.param_groups]  # a checkpoint holds those of its step
             self.epoch = 0 if folder is None else self._resume(folder, opt)
@@ -149,18 +150,18 @@ class Lane:
             if schedule is not None:
                 plan.set_rates(opt, rates, schedule, total, done)
         step = captured(lambda: self._step(opt, plan, rule), self.stream)
-        where = self.data.device
-        batches = stream_batches(count, [self.seed], epochs, batch_size, where, start=self.epoch)
+        batches = stream_batches(count, [self.seed], epochs, batch_size, device, start=self.epoch)
         for number in range(self.epoch + 1, epochs + 1):
             self.procedure.train()
             with self.context():
-                first, several = next(batches)
-                several = several[: total - done, 0]
-                plan.set_epoch(several, first, number - 1)
-            for _ in range(len(several)):
+                first, positions = next(batches)
+                positions = positions[: total - done, 0]
+                plan.set_epoch(positions, first, number - 1)
+            for _ in range(len(positions)):
                 with self.context():
                     step()
-                    self._mark()
+                    if self.stream is not None:
+                        self.waiting.append(self.stream.record_event())
                 done += 1
                 yield
             self.epoch = number
@@ -179,16 +180,11 @@ class Lane:
     def behind(self) -> bool:
         """Whether `AHEAD` steps are queued already, so that other lanes should go first.
 
-        CUDA blocks a caller whose queue is full. One lane of many small kernels would then hold up all the others,
-        with the device half idle.
+        CUDA blocks a caller whose queue is full: one lane of many small kernels would then hold up all the others.
         """
         while self.waiting and self.waiting[0].query():
             self.waiting.popleft()
         return len(self.waiting) >= AHEAD
-
-    def _mark(self) -> None:
-        if self.stream is not None:
-            self.waiting.append(self.stream.record_event())
 
     def _save(self, folder: str | Path, opt: torch.optim.Optimizer) -> None:
         with self.context():

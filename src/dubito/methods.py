@@ -36,6 +36,7 @@ def _smooth(alpha: float = 0.1) -> Stages:
     return Stages(target=partial(targets.smooth, alpha=alpha))
 
 
+# `percentile`, `at` and `folds` are for `compose.train_method`, which estimates the matrix beforehand.
 def _forward(
     alpha: float | None = None,
     percentile: float = 99.9,

@@ -171,10 +171,7 @@ def fit(
     epochs = trained.epochs = order.epoch(steps - 1) + 1
     watch = Watch(opt, where, clip)
     run: Run = Run(trained.model, trained)
-    config = {k: v for k, v in options.items() if k not in _NOT_THE_RUN and not (k in _SINCE and v is None)}
-    if out is not None:
-        config |= {"model": str(model), "settings": settings(model)}
-        config |= {"data": describe(data), "valid": describe(valid)}
+    config = {} if out is None else _config(options, model, data, valid)
 
     with ExitStack() as stack:
         stack.enter_context(deterministically(deterministic, where))
@@ -230,6 +227,15 @@ def fit(
     run.seconds = time.monotonic() - started
     run.model.eval()
     return cast("Run[Given]", run)
+
+
+def _config(
+    options: dict[str, Any], model: Model, data: LabelledData, valid: LabelledData | None
+) -> dict[str, Any]:
+    """What identifies the run in its folder."""
+    kept = {k: v for k, v in options.items() if k not in _NOT_THE_RUN and not (k in _SINCE and v is None)}
+    known = {"model": str(model), "settings": settings(model)}
+    return {**kept, **known, "data": describe(data), "valid": describe(valid)}
 
 
 def _order(
