@@ -12,8 +12,11 @@ from .._tensors import at_least_float32, check_axis, check_floating, checks_valu
 from ..errors import DubitoError, NotFiniteError
 
 
-class Latent(NamedTuple):
-    """A Gaussian over logits with one leading shape: mean, scale (..., K), factors (..., K, R), tau (..., 1)."""
+class Gaussian(NamedTuple):
+    """A Gaussian over logits and its temperature, checked and with one leading shape.
+
+    Mean and scale (..., K), factors (..., K, R), temperature (..., 1).
+    """
 
     mean: Tensor
     scale: Tensor
@@ -26,7 +29,7 @@ class Latent(NamedTuple):
         return 0 if self.factors is None else self.factors.shape[-1]
 
 
-def every_class(latent: Latent) -> tuple[Latent, Tensor]:
+def every_class(latent: Gaussian) -> tuple[Gaussian, Tensor]:
     """One copy of each row per class, (..., K, K), and the class of each copy, (..., K)."""
     shape, classes = latent.mean.shape, latent.mean.shape[-1]
     mean, scale, tau = (
@@ -36,7 +39,7 @@ def every_class(latent: Latent) -> tuple[Latent, Tensor]:
     if factors is not None:
         factors = factors.unsqueeze(-3).expand(*shape, classes, factors.shape[-1])
     target = torch.arange(classes, device=latent.mean.device).expand(shape)
-    return Latent(mean, scale, factors, tau), target
+    return Gaussian(mean, scale, factors, tau), target
 
 
 def as_latent(
@@ -46,7 +49,7 @@ def as_latent(
     temperature: float | Tensor,
     dim: int = -1,
     keep_half: bool = False,
-) -> Latent:
+) -> Gaussian:
     """Check the parameters and bring them to one leading shape, classes last, float32 at least.
 
     With `keep_half`, bfloat16 stays: the kernels read it as it is.
@@ -70,7 +73,7 @@ def as_latent(
             expected="shapes that broadcast, with temperature a number or (..., 1)",
             got=f"{tuple(m.shape)}, {tuple(s.shape)} and {tuple(tau.shape)}",
         ) from None
-    return Latent(m, s, _as_factors(m, factors), tau)
+    return Gaussian(m, s, _as_factors(m, factors), tau)
 
 
 def as_real(value: float | Tensor, like: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from .._tensors import at_least_float32, full_precision
 from ..errors import DubitoError, nearest
 from .all_classes import all_classes
-from .border import Latent, as_latent, every_class
+from .border import Gaussian, as_latent, every_class
 from .factors import factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcAllClasses, fits
@@ -123,7 +123,7 @@ class _Draws(NamedTuple):
 
 
 def _compute(
-    latent: Latent, method: str, chosen: tuple[str, str], draws: _Draws, tol: float, *, estimate: bool
+    latent: Gaussian, method: str, chosen: tuple[str, str], draws: _Draws, tol: float, *, estimate: bool
 ) -> tuple[Tensor, Report]:
     """log p of all classes by the chosen method, of which (name, reason) are given, and its report."""
     name, reason = chosen
@@ -151,7 +151,7 @@ def _compute(
     return log_p, Report(name, reason, draws.samples, error, tol)
 
 
-def _rule_or_draws(latent: Latent, draws: _Draws, drawn: Tensor, tol: float) -> tuple[Tensor, Report]:
+def _rule_or_draws(latent: Gaussian, draws: _Draws, drawn: Tensor, tol: float) -> tuple[Tensor, Report]:
     """By a rule over the factor, or by draws of error `drawn`: for each row whichever errs less."""
     log_p, error, points = _within_factors(latent, tol, draws.seed)
     better = drawn < error
@@ -175,7 +175,7 @@ def _on_device(mean: Tensor, scale: Tensor, temperature: float, tol: float, bank
     return log_p if log_p.shape == shape else log_p.reshape(shape)
 
 
-def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, str]:
+def choose(method: str, latent: Gaussian, noise: str, tol: float) -> tuple[str, str]:
     """The method for all classes and the reason for it."""
     if method in ("mc", "qmc"):
         return method, "as asked"
@@ -195,7 +195,7 @@ def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, st
     return "quadrature", "independent classes: one integral over the value of the largest"
 
 
-def _by_quadrature(latent: Latent, tol: float) -> tuple[Tensor, Tensor]:
+def _by_quadrature(latent: Gaussian, tol: float) -> tuple[Tensor, Tensor]:
     shape, classes = latent.mean.shape, latent.mean.shape[-1]
     if latent.mean.dim() == 2:
         return all_classes(latent.mean, latent.scale, latent.temperature, tol)
@@ -208,14 +208,14 @@ def _by_quadrature(latent: Latent, tol: float) -> tuple[Tensor, Tensor]:
     return log_p.reshape(shape), error.reshape(shape[:-1])
 
 
-def _class_by_class(latent: Latent) -> tuple[Tensor, Tensor]:
+def _class_by_class(latent: Gaussian) -> tuple[Tensor, Tensor]:
     """The likelihood of each class in turn, every one around its own mode; and the largest error of a row."""
     rows, target = every_class(latent)
     log_p, error = fixed_log_likelihood(rows.mean, rows.scale, rows.temperature, target)
     return log_p, (error * log_p.detach().exp()).amax(-1)
 
 
-def _within_factors(latent: Latent, tol: float, seed: int) -> tuple[Tensor, Tensor, int]:
+def _within_factors(latent: Gaussian, tol: float, seed: int) -> tuple[Tensor, Tensor, int]:
     """Each class by `factor_log_likelihood`, the largest error of a row, and the points over the factors.
 
     Classes are integrated one by one, so their sum differs from 1 by an error that no rule can hide. Classes of
@@ -227,7 +227,7 @@ def _within_factors(latent: Latent, tol: float, seed: int) -> tuple[Tensor, Tens
     return log_p, torch.maximum((error * p).amax(-1), (p.sum(-1) - 1).abs()), points
 
 
-def _enough(latent: Latent, tol: float, seed: int, noise: str) -> tuple[int, Tensor]:
+def _enough(latent: Gaussian, tol: float, seed: int, noise: str) -> tuple[int, Tensor]:
     """How many quasi-random points reach `tol` on the worst row, at most `_MANY`; and the error of each row."""
     samples = _FEW
     while True:

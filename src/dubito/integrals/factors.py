@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .border import Latent
+from .border import Gaussian
 from .climb import Climb
 from .noise import sobol_bank
 from .quadrature import solve
@@ -219,7 +219,7 @@ def find_proposal(
 
 
 def factor_log_likelihood(
-    latent: Latent,
+    latent: Gaussian,
     target: Tensor,
     tol: float,
     seed: int,

@@ -12,7 +12,7 @@ from torch import Tensor
 from .._tensors import check_indices, expect, full_precision, reduce
 from ..errors import DubitoError, nearest
 from . import plain_mean
-from .border import Latent, as_latent, every_class
+from .border import Gaussian, as_latent, every_class
 from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready, scaled_gradients
@@ -54,7 +54,7 @@ class _Likelihood(torch.autograd.Function):
         return *scaled_gradients(ctx, grad, lost), None, None
 
 
-def log_likelihood(latent: Latent, target: Tensor, tol: float) -> tuple[Tensor, Tensor, int]:
+def log_likelihood(latent: Gaussian, target: Tensor, tol: float) -> tuple[Tensor, Tensor, int]:
     """log p of the target, its error, and how many rows took the thorough rule, for independent classes."""
     log_p, error, hard = _Likelihood.apply(*_flat(latent, target), tol)  # type: ignore[no-untyped-call]
     count = 0 if hard is None else int(hard.sum())
@@ -63,7 +63,7 @@ def log_likelihood(latent: Latent, target: Tensor, tol: float) -> tuple[Tensor, 
     return log_p.reshape(target.shape), error.reshape(target.shape), count
 
 
-def _flat(latent: Latent, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _flat(latent: Gaussian, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """mean, scale (B, K), temperature (B, 1), target (B,); no view is made of what has this shape already."""
     mean, scale, tau = latent.mean, latent.scale, latent.temperature
     if target.dim() == 1:
@@ -168,7 +168,7 @@ def expected_softmax_nll(
     if kept is None or unread or bool(kept.all()):
         log_p, result = _dispatch(latent, target.long(), options)
     else:
-        some = Latent(*(None if x is None else x[kept] for x in latent))  # type: ignore[arg-type]
+        some = Gaussian(*(None if x is None else x[kept] for x in latent))  # type: ignore[arg-type]
         log_p, result = _dispatch(some, target[kept].long(), options)
         log_p = log_p.new_zeros(target.shape).masked_scatter(kept, log_p)
     if report is not None:
@@ -189,7 +189,7 @@ class _Options(NamedTuple):
     estimate: bool
 
 
-def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor, Report]:
+def _dispatch(latent: Gaussian, target: Tensor, options: _Options) -> tuple[Tensor, Report]:
     """Per-example log p by the chosen method."""
     method, reason = choose(options.method, latent, options.noise)
     if method == "quadrature":
@@ -222,7 +222,7 @@ def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor
     return log_p, Report(method, reason, options.samples, error, goal)
 
 
-def _enough(latent: Latent, target: Tensor, options: _Options, goal: float) -> int:
+def _enough(latent: Gaussian, target: Tensor, options: _Options, goal: float) -> int:
     """How many quasi-random points reach a tolerance that was asked for, at most `_MANY`."""
     samples = power_of_two(options.samples)
     while samples < _MANY and target.numel() > 0:
@@ -236,14 +236,14 @@ def _enough(latent: Latent, target: Tensor, options: _Options, goal: float) -> i
     return samples
 
 
-def _fused_qmc(latent: Latent, target: Tensor, options: _Options) -> Tensor:
+def _fused_qmc(latent: Gaussian, target: Tensor, options: _Options) -> Tensor:
     """The kernel for shared quasi-random points."""
     bank = bank_of(latent.mean, options.samples, options.seed, options.noise)
     log_p: Tensor = QmcLikelihood.apply(*_flat(latent, target), bank)  # type: ignore[no-untyped-call]
     return log_p if target.dim() == 1 else log_p.reshape(target.shape)
 
 
-def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
+def choose(method: str, latent: Gaussian, noise: str) -> tuple[str, str]:
     """The method for a likelihood and the reason for it."""
     if noise != "normal" and method in ("quadrature", "fixed"):
         raise DubitoError("quadrature is for normal noise", got=repr(noise), remedy='use method="qmc"')
@@ -265,7 +265,7 @@ def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
     return "factors x quadrature", "given its factors the classes are independent"
 
 
-def _weighed(latent: Latent, weights: Tensor) -> tuple[Latent, Tensor]:
+def _weighed(latent: Gaussian, weights: Tensor) -> tuple[Gaussian, Tensor]:
     """One copy of each row per class, for targets that are weights of all classes."""
     if weights.shape != latent.mean.shape:
         raise DubitoError(

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._tensors import at_least_float32
-from .border import Latent
+from .border import Gaussian
 from .likelihood import Answer
 
 _ROOT_HALF, _ROOT_2PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
@@ -208,7 +208,7 @@ def two_classes(mean: Tensor, scale: Tensor, temperature: Tensor) -> tuple[Tenso
     return log_p, (known.exp() * _error(known, mean.dtype)).amax(-1)
 
 
-def joined(latent: Latent) -> Latent:
+def joined(latent: Gaussian) -> Gaussian:
     """Two classes with factors as two without: the factors' part of the difference is added to the first scale."""
     if latent.factors is None or latent.mean.shape[-1] != 2:
         return latent
