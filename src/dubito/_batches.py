@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ._distributed import Ranks
+from ._numbers import check_choice
 from ._random import permutation
 from .data import LabelledData
 from .data._positions import spread
-from .errors import DubitoError, nearest
+from .errors import DubitoError
 
 BATCHINGS = ("epoch", "drop", "stream")
 WEIGHT = "weight"  # the key of examples' weights in `LabelledData.extra`
@@ -108,8 +109,7 @@ class Order:
         seed: int,
         shown: Callable[[int], Tensor] | None = None,
     ) -> None:
-        if batching not in BATCHINGS:
-            raise DubitoError("unknown batching", got=repr(batching), remedy=nearest(batching, BATCHINGS))
+        check_choice(batching, BATCHINGS, "batching")
         self.n, self.size, self.batching, self.seed = n, min(batch_size or n, n), batching, seed
         if n == 0 or self.size < 1:
             raise DubitoError("nothing to train on", got=f"{n} examples in batches of {batch_size}")

@@ -44,7 +44,7 @@ class Stages:
         return self.head(width, num_classes, **options, **self._people("head", num_annotators))
 
     def make_channel(self, num_classes: int, num_annotators: int | None = None) -> nn.Module | None:
-        """The channel, None where labels are taken at their word."""
+        """The channel; None takes observed labels as true."""
         if self.channel is None:
             return None
         return self.channel(num_classes, **self._people("channel", num_annotators))

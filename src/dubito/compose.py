@@ -122,7 +122,7 @@ def assemble(
 
 
 def voted(data: LabelledData, seed: int) -> LabelledData:
-    """The majority label of every example, ties drawn by the seed; data without annotators stay as they are."""
+    """Data with the majority label of every example, ties drawn by the seed; data without annotators unchanged."""
     if data.crowd is None:
         return data
     votes, _ = majority_vote(data.crowd_labels(), seed=seed)

@@ -144,7 +144,7 @@ class Lane:
         with self.context():
             plan = Plan(math.ceil(count / batch_size) + 1, batch_size, device)
             opt, rule = self._optimizer(optimizer), rule_of(self.procedure, batch_size)
-            rates = [float(group["lr"]) for group in opt.param_groups]  # a checkpoint holds those of its step
+            rates = [float(group["lr"]) for group in opt.param_groups]  # before those of a checkpoint's step
             self.epoch = 0 if folder is None else self._resume(folder, opt)
             done = self.epoch * count // batch_size
             if schedule is not None:

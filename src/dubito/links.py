@@ -29,6 +29,7 @@ from .integrals import (
     predictive_variance,
     sampled_log_softmax,
 )
+from .integrals.sampled import hard_log_softmax
 from .losses.bi_tempered import tempered_log_softmax, tempered_softmax
 
 __all__ = [
@@ -158,15 +159,9 @@ def _log_softmax(z: Tensor, temperature: float | Tensor) -> Tensor:
     if not isinstance(temperature, Tensor) and temperature == 1:
         return z.log_softmax(-1)
     # Centred first: z / tau may overflow although only differences of z matter.
-    return ((z - _top(z)) / temperature).log_softmax(-1)
+    return ((z - z.detach().amax(-1, keepdim=True)) / temperature).log_softmax(-1)
 
 
 def _log_argmax(z: Tensor) -> Tensor:
-    winners = z == _top(z)
-    shares = torch.where(winners, -winners.sum(-1, keepdim=True).to(z.dtype).log(), -torch.inf)
-    # Tied to z with zero gradient, so that a model at temperature 0 still runs backwards.
-    return torch.where(torch.zeros_like(winners), z, shares)
-
-
-def _top(z: Tensor) -> Tensor:
-    return z.detach().amax(-1, keepdim=True)
+    # Tied to z with zero gradient, so that a model at temperature 0 can still be differentiated.
+    return torch.where(torch.zeros_like(z, dtype=torch.bool), z, hard_log_softmax(z))

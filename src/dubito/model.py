@@ -35,7 +35,7 @@ class Model(nn.Module):
         integration: how the expected softmax of a Gaussian head is computed: auto, quadrature, fixed, qmc or mc.
         samples: draws per example for qmc and mc.
         link: replaces the head's own link: a function of the mean logits that returns log-probabilities.
-        channel: log p(true) -> log p(observed), or None where labels are taken at their word.
+        channel: log p(true) -> log p(observed); None takes observed labels as true.
 
     Example:
         >>> model = Model(nn.Identity(), heads.Point(4, 3))
@@ -139,7 +139,7 @@ class Model(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """log p(true class | x): what a user wants to know."""
+        """log p(true class | x), the model's prediction."""
         return self.log_probs(self.latent(x))
 
     def observed(self, log_p: Tensor, annotators: Tensor | None = None) -> Tensor:

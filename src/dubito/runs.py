@@ -1,4 +1,4 @@
-"""The folder of a run: everything it was told, did and found, and one process at a time.
+"""The folder of a run: its configuration, its records and checkpoints, its result; for one process at a time.
 
 runs/mine/config.json       the configuration and its SHA-256, the identity of the run
           starts.jsonl      one line per start: time, process, versions, threads, seed, step resumed from

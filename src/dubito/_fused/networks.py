@@ -102,7 +102,7 @@ class Pass:
 
 
 class AtNorm(NamedTuple):
-    """A gradient at the output of a norm, what the norm read, and the factors that take the one to the other."""
+    """A gradient at the output of a norm, the norm's input, and the factors of its backward pass (`plain.Back`)."""
 
     grad: Tensor
     x: Tensor

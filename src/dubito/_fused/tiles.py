@@ -130,6 +130,7 @@ def cut_convolution(shape: Shape, images: int, back: bool, cut: Cut) -> Launch:
 
 
 def _cut(shape: Shape, back: bool) -> Cut:
+    """The default for shapes without a measured cut in `CUTS` (see `benchmarks/tiles.py`)."""
     inputs, outputs, side = _sizes(shape, back)
     parities, columns = back and shape.stride == 2, min(outputs, 64)
     deep = 16 if inputs == 32 and (back or shape.stride == 2) else min(inputs, 32)

@@ -11,8 +11,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .._matrices import check_stochastic
+from .._numbers import check_choice
 from .._tensors import at_least_float32, check_floating
-from ..errors import DubitoError, nearest
+from ..errors import DubitoError
 
 # Log-probability of a label that cannot be observed, in every precision: log of float32's smallest normal.
 IMPOSSIBLE = math.log(torch.finfo(torch.float32).tiny)
@@ -88,8 +89,7 @@ def start(num_classes: int, init: str | Tensor, diagonal: float) -> Tensor:
         return _inverse_softplus(init.detach().double().clamp(min=_SMALLEST_START) * one)
     if init == "paper":
         return 6 * eye - 5
-    if init != "diagonal":
-        raise DubitoError("unknown init", got=repr(init), remedy=nearest(init, INITS))
+    check_choice(init, INITS, "init")
     check_diagonal(diagonal)
     off = torch.tensor(one * (1 - diagonal) / (diagonal * max(num_classes - 1, 1)), dtype=torch.float64)
     return eye + (1 - eye) * _inverse_softplus(off)

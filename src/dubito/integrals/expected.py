@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .._numbers import check_choice
 from .._tensors import at_least_float32, full_precision
-from ..errors import DubitoError, nearest
+from ..errors import DubitoError
 from .all_classes import all_classes
 from .border import Gaussian, as_latent, every_class
 from .factors import factor_log_likelihood
@@ -88,8 +89,7 @@ def expected_log_softmax(
         >>> expected_log_softmax(mean, scale, temperature=0.0).exp()
         tensor([0.6335, 0.1492, 0.2173])
     """
-    if method not in METHODS:
-        raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
+    check_choice(method, METHODS, "method")
     check_kind(noise)
     asked, tol = tol, _DEFAULT if tol is None else tol
     if not tol > 0:

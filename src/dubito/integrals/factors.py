@@ -47,7 +47,7 @@ class Rule(NamedTuple):
 
 
 def rules(rank: int, seed: int, like: Tensor) -> list[Rule]:
-    """Rules of rising size for so many factors."""
+    """Rules of rising size for this many factors."""
     if rank in _ORDERS:
         return [hermite_rule(rank, order, like) for order in _ORDERS[rank]]
     return [sobol_rule(count, rank, seed, like) for count in _SOBOL]

@@ -94,7 +94,7 @@ def grid() -> Grid:
     v = _unit()[None].expand(_POINTS, _POINTS).flatten()
     flat = values.permute(2, 0, 1, 3).flatten(2) @ fit(DEGREE, u, v).T
     flat = flat.flatten(0, 1).T.contiguous()
-    _, _, _, _, one, _, _, two, _, _ = flat  # what is only searched by needs no cubic term
+    _, _, _, _, one, _, _, two, _, _ = flat  # for searching, cubic terms are not needed
     edge = flat[0] + one / 2 + two / 4
     log_rate = edge + (one + two).neg().clamp(min=1e-30).log()
     return Grid(tuple(flat.float().unbind(0)), -edge.exp().float(), log_rate.float(), offsets.float())

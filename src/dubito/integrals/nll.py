@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._numbers import check_choice
 from .._tensors import check_indices, expect, full_precision, reduce
-from ..errors import DubitoError, nearest
-from . import plain_mean
+from ..errors import DubitoError
+from . import fused_mean, plain_mean
 from .border import Gaussian, as_latent, every_class
 from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready, scaled_gradients
-from .fused_mean import mean_loss, plain
 from .graphs import apart_from_graphs
 from .noise import bank_of, check_kind, fresh_seed, power_of_two
 from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve_any
@@ -138,17 +138,16 @@ def expected_softmax_nll(
         >>> round(float(expected_softmax_nll(mean, scale, torch.tensor([0])).neg().exp()), 5)
         0.52387
     """
-    if method not in METHODS:
-        raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
+    check_choice(method, METHODS, "method")
     check_kind(noise)
     if tol is not None and not tol > 0:
         raise DubitoError("the tolerance must be positive", got=tol)
     ordinary = factors is None and noise == "normal" and method not in ("mc", "fixed")
     bare = reduction == "mean" and report is None and dim in (-1, mean.dim() - 1)
-    if ordinary and bare and plain(mean, scale, target, temperature):
+    if ordinary and bare and fused_mean.plain(mean, scale, target, temperature):
         bank = bank_of(mean, samples, fresh_seed(generator), noise) if method == "qmc" else None
         if method != "qmc" or fits(mean.shape[-1]):
-            return mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
+            return fused_mean.mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
     exact = method in ("auto", "quadrature")
     if ordinary and bare and exact and plain_mean.plain(mean, scale, target, temperature, ignore_index):
         return plain_mean.mean_loss(mean, scale, target, temperature, tol)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from ..errors import DubitoError, nearest
+from .._numbers import check_choice
 from .sampled import BLOCK, Block
 
 KINDS = ("normal", "logistic", "gumbel")
@@ -19,8 +19,7 @@ _SOBOL_AXES = SobolEngine.MAXDIM
 
 def check_kind(kind: str) -> None:
     """Refuse an unknown noise distribution."""
-    if kind not in KINDS:
-        raise DubitoError("unknown noise", got=repr(kind), remedy=nearest(kind, KINDS))
+    check_choice(kind, KINDS, "noise")
 
 
 def fresh_seed(generator: torch.Generator | None) -> int:

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..errors import DubitoError, nearest
+from .._numbers import check_choice
+from ..errors import DubitoError
 from .border import Gaussian
 from .fused import QmcAllClasses, fits, ready
 from .noise import bank_blocks, power_of_two, random_blocks, sobol_bank
@@ -18,8 +19,7 @@ REPLICATES = 8
 
 def check_sampling(method: str, samples: int) -> None:
     """Refuse an unknown way of sampling or a number of draws below 1."""
-    if method not in ("mc", "qmc"):
-        raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, ("mc", "qmc")))
+    check_choice(method, ("mc", "qmc"), "method")
     if samples < 1:
         raise DubitoError("too few samples", expected="at least 1", got=samples)
 

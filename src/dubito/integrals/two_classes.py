@@ -35,7 +35,7 @@ TERMS = 20
 FIRST, STEP, NODES = -8.5, 0.5, 37  # of e, up to 9.5: the mode is between 0 and s / tau <= 1
 SHARPEST = 1e7  # of s / tau: beyond, nothing changes
 FAR = 12.0  # where 1 - z R(z) is taken from its expansion
-ERROR = 1e-12  # of log S, beside its rounding
+ERROR = 1e-12  # of log S, besides its rounding
 _ROWS, _MOST_ROWS = 1 << 12, 1 << 15  # at a time, on a CPU and elsewhere
 POINTS = 2 * TERMS + 1
 TWO = "two classes: the difference of two Gaussians is one, and exact"
@@ -185,7 +185,7 @@ class TwoClasses(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, scale: Tensor, temperature: Tensor) -> Tensor:
-        """Keep what the gradients are made of."""
+        """Keep what the gradients are computed from."""
         log_p, *rest = _in_parts(mean, scale, temperature)
         ctx.save_for_backward(scale, *rest)
         return log_p.to(mean.dtype)

@@ -22,14 +22,14 @@ class Normalizer(torch.autograd.Function):
 
     @staticmethod
     def forward(a: Tensor, s: Tensor, iterations: int | None) -> Tensor:
-        """lambda of shape ``(..., 1)``: exact, or after so many steps of the published iterations."""
+        """lambda of shape ``(..., 1)``: exact, or after this many steps of the published iterations."""
         if iterations is None:
             return _newton(a, s)
         return torch.where(s > 0, _bisection(a, s, iterations), _fixed_point(a, s, iterations))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int | None], output: Tensor) -> None:
-        """Keep what the escort is made of."""
+        """Keep what the escort is computed from."""
         ctx.save_for_backward(inputs[0], inputs[1], output)
 
     @staticmethod
@@ -45,7 +45,7 @@ class WithTangents(Normalizer):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int | None], output: Tensor) -> None:
-        """Keep what the escort is made of, for both directions."""
+        """Keep what the escort is computed from, for both directions."""
         Normalizer.setup_context(ctx, inputs, output)
         ctx.save_for_forward(inputs[0], inputs[1], output)
 

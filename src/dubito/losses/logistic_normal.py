@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from .._numbers import Number, check_interval
+from .._numbers import Number, check_choice, check_interval
 from .._tensors import as_weights, check_floating, from_half, prepare, reduce
-from ..errors import DubitoError, nearest
+from ..errors import DubitoError
 from ..heads import COVARIANCES
 
 
@@ -146,8 +146,7 @@ def _log(value: Number) -> Number:
 
 
 def _check_root(mean: Tensor, root: Tensor | None, covariance: str, dim: int) -> None:
-    if covariance not in COVARIANCES:
-        raise DubitoError("unknown covariance", got=repr(covariance), remedy=nearest(covariance, COVARIANCES))
+    check_choice(covariance, COVARIANCES, "covariance")
     if covariance == "identity" or not -mean.dim() <= dim < mean.dim():
         return
     expected = list(mean.shape)

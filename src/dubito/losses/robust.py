@@ -1,13 +1,12 @@
-"""Losses that bound or temper what a wrong label can do: GCE, its truncated form, bootstrapping."""
+"""Losses that limit the effect of a wrong label: GCE, its truncated form, bootstrapping."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from .._numbers import Number, check_interval
+from .._numbers import Number, check_choice, check_interval
 from .._tensors import expect, prepare, reduce
-from ..errors import DubitoError, nearest
 from ._deformed import deformed_log
 
 # Reed et al. use one weight for the target per kind.
@@ -135,8 +134,7 @@ def bootstrap(
         >>> bootstrap(logits, torch.tensor([0, 2]), kind="hard", reduction="none")
         tensor([0.2413, 1.2859])
     """
-    if kind not in DEFAULT_BETA:
-        raise DubitoError("unknown kind of bootstrap", got=repr(kind), remedy=nearest(kind, DEFAULT_BETA))
+    check_choice(kind, DEFAULT_BETA, "kind of bootstrap")
     if beta is not None:
         check_interval(beta, "beta", 0.0, 1.0)
     z, y, kept = prepare(logits, target, dim=dim, ignore_index=ignore_index)

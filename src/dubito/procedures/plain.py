@@ -156,7 +156,7 @@ def mean_of_given(losses: Tensor, batch: Batch) -> Tensor:
     """Mean of weight * loss over the examples (or pixels) that have a label; 0 if none has."""
     losses, divisor = weighted(losses, batch), batch.divisor
     if isinstance(divisor, int) and divisor == losses.numel():
-        return losses.mean()  # the same number, and one node less on the way back
+        return losses.mean()  # the same number, with one node less in the backward pass
     return losses.sum() / divisor
 
 
