@@ -15,9 +15,8 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from ._dense import check_sizes, dense, source_of
-from ._numbers import check_choice
 from ._tensors import at_least_float32, check_floating
-from .errors import DubitoError
+from .errors import DubitoError, nearest
 
 MIN_SCALE = 1e-3
 COVARIANCES = ("full", "diagonal", "isotropic", "identity")
@@ -273,7 +272,10 @@ class LogisticNormal(Head):
         init: str = "glorot",
     ) -> None:
         super().__init__(in_features, num_classes, init)
-        check_choice(covariance, COVARIANCES, "covariance")
+        if covariance not in COVARIANCES:
+            raise DubitoError(
+                "unknown covariance", got=repr(covariance), remedy=nearest(covariance, COVARIANCES)
+            )
         self.dummy, self.covariance = dummy, covariance
         outputs = num_classes if dummy else num_classes - 1
         check_sizes(outputs=outputs)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._numbers import check_choice
 from ._tensors import at_least_float32, check_broadcast, check_floating
-from .errors import DubitoError
+from .errors import DubitoError, nearest
 
 SCHEDULES = ("paper", "code")
 
@@ -48,9 +47,10 @@ def forget_rate(
         raise DubitoError(
             "a schedule needs epoch >= 0, ramp >= 1 and exponent > 0", got=f"{epoch}, {ramp}, {exponent}"
         )
-    check_choice(schedule, SCHEDULES, "schedule")
     if schedule == "paper":
         return float(min(epoch**exponent / ramp, 1.0) * rate)
+    if schedule != "code":
+        raise DubitoError("unknown schedule", got=repr(schedule), remedy=nearest(schedule, SCHEDULES))
     return float(rate**exponent) * epoch / max(ramp - 1, 1) if epoch < ramp else rate
 
 
