@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dubito.integrals import Report, expected_softmax_nll
-from dubito.integrals.border import Latent
+from dubito.integrals.border import Gaussian
 from dubito.integrals.factors import Rule, factor_log_likelihood, hermite_rule, sobol_rule
 from dubito.integrals.sampling import by_qmc
 
@@ -39,7 +39,7 @@ POINTS = (16, 64, 256, 1024)
 REPEATS = 3
 
 
-def rows(count: int, classes: int, rank: int, tau: float) -> tuple[Latent, Tensor]:
+def rows(count: int, classes: int, rank: int, tau: float) -> tuple[Gaussian, Tensor]:
     """What a low-rank head makes: means of 2, scales around 0.8, factors with a variance of 1 in all."""
     g = torch.Generator().manual_seed(0)
     mean = 2 * torch.randn(count, classes, generator=g)
@@ -49,26 +49,26 @@ def rows(count: int, classes: int, rank: int, tau: float) -> tuple[Latent, Tenso
     noisy = mean + scale * torch.randn(count, classes, generator=g)
     noisy = noisy + (factors @ torch.randn(count, rank, 1, generator=g)).squeeze(-1)
     target = torch.distributions.Gumbel(0.0, 1.0).icdf(torch.rand(count, classes, generator=g).clamp(1e-6))
-    return Latent(mean, scale, factors, torch.full((count, 1), tau)), (noisy + tau * target).argmax(-1)
+    return Gaussian(mean, scale, factors, torch.full((count, 1), tau)), (noisy + tau * target).argmax(-1)
 
 
-def wanting_gradients(latent: Latent) -> Latent:
-    return Latent(*(x.detach().clone().requires_grad_() for x in latent))  # type: ignore[union-attr]
+def wanting_gradients(latent: Gaussian) -> Gaussian:
+    return Gaussian(*(x.detach().clone().requires_grad_() for x in latent))  # type: ignore[union-attr]
 
 
-def inner(latent: Latent, target: Tensor, rule: Rule, seed: int) -> Tensor:
+def inner(latent: Gaussian, target: Tensor, rule: Rule, seed: int) -> Tensor:
     """log p by a rule over the factors around the exact integral."""
     return factor_log_likelihood(latent, target, 1e-4, seed, fixed=rule)[0]
 
 
-def full(latent: Latent, target: Tensor, draws: int, seed: int) -> Tensor:
+def full(latent: Gaussian, target: Tensor, draws: int, seed: int) -> Tensor:
     """log p by quasi-random points over factors and classes."""
     return by_qmc(latent, draws, seed, "normal").gather(-1, target.unsqueeze(-1)).squeeze(-1)
 
 
-def reference(latent: Latent, target: Tensor) -> tuple[Tensor, float]:
+def reference(latent: Gaussian, target: Tensor) -> tuple[Tensor, float]:
     """log p in float64 and its standard error."""
-    wide = Latent(*(x.double() for x in latent))  # type: ignore[union-attr]
+    wide = Gaussian(*(x.double() for x in latent))  # type: ignore[union-attr]
     with torch.no_grad():
         if latent.rank <= 2:
             values = [inner(wide, target, hermite_rule(latent.rank, n, wide.mean), 0) for n in (31, 40)]
@@ -81,7 +81,7 @@ def reference(latent: Latent, target: Tensor) -> tuple[Tensor, float]:
     return mean, float(torch.stack(values).std(0).square().mean().sqrt() / math.sqrt(len(values)))
 
 
-def measured(work: Any, latent: Latent, truth: Tensor, seeds: int) -> dict[str, float]:
+def measured(work: Any, latent: Gaussian, truth: Tensor, seeds: int) -> dict[str, float]:
     """Median milliseconds of the processor for forward + backward, and the error over some seeds."""
     times, errors = [], []
     for seed in range(max(REPEATS, seeds)):
@@ -94,7 +94,7 @@ def measured(work: Any, latent: Latent, truth: Tensor, seeds: int) -> dict[str, 
     return {"ms": statistics.median(times), "error": math.sqrt(sum(errors) / len(errors))}
 
 
-def automatic(latent: Latent, target: Tensor, truth: Tensor) -> dict[str, Any]:
+def automatic(latent: Gaussian, target: Tensor, truth: Tensor) -> dict[str, Any]:
     """What "auto" takes, its estimate of the error, the error, and in how many rows the estimate covers it."""
     reports: list[Report] = []
     begin = time.process_time()

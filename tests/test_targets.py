@@ -117,6 +117,7 @@ def test_condition_number_is_in_the_message():
     ("call", "message"),
     [
         (lambda: smooth(torch.tensor([0, 3]), 3, 0.1), r"label out of range at target\[1\]: expected 0 to 2"),
+        (lambda: smooth(torch.tensor(3), 3, 0.1), r"label out of range at target: expected 0 to 2"),
         (lambda: smooth(torch.tensor([0, -100]), 3, 0.1), "label out of range"),
         (lambda: smooth(torch.tensor([True]), 3, 0.1), "integers"),
         (lambda: smooth(torch.tensor([0.0, 1.0]), 3, 0.1), "one weight per class"),

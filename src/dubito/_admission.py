@@ -1,4 +1,4 @@
-"""What is refused before the first step: labels, inputs, weights, annotators; `_options`, `_trial` see to more."""
+"""Checks of the data before the first step: labels, inputs, weights, annotators (see also `_options`, `_trial`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ._batches import WEIGHT
+from ._tensors import refuse_first
 from .data import IGNORED, NONE_GIVEN, LabelledData
 from .errors import DubitoError
 from .model import Model
@@ -48,7 +49,7 @@ def check_data(model: Model, data: LabelledData, name: str, training: bool) -> N
 
 
 def has_labels(data: LabelledData) -> bool:
-    """Whether anybody gave any label; without, an accuracy would be 0 and a likelihood that of a perfect model."""
+    """Whether there is any label; without one, accuracy would be 0 and likelihood that of a perfect model."""
     given = data.labels if data.crowd is None else data.crowd.label
     return bool((given >= 0).any())
 
@@ -64,15 +65,9 @@ def check_labels(labels: Tensor, classes: int, where: str) -> None:
             "labels must be whole numbers", where=where, expected="torch.int64", got=labels.dtype
         )
     bad = (labels >= classes) | ((labels < 0) & (labels != NONE_GIVEN) & (labels != IGNORED))
-    if bad.any():
-        place = bad.nonzero()[0].tolist()
-        raise DubitoError(
-            "label out of range",
-            where=f"{where}[{', '.join(map(str, place))}]",
-            expected=f"0 to {classes - 1}, or -1 for none",
-            got=int(labels[tuple(place)]),
-            remedy="map labels to class numbers, or give the head more classes",
-        )
+    expected = f"0 to {classes - 1}, or -1 for none"
+    remedy = "map labels to class numbers, or give the head more classes"
+    refuse_first(bad, labels, where, "label out of range", expected, remedy)
 
 
 def _check_crowd(model: Model, data: LabelledData, name: str) -> None:
@@ -115,7 +110,7 @@ def _check_inputs(data: LabelledData, name: str) -> None:
         raise DubitoError("a standard deviation must be above 0", where=f"{name}.std", got=data.std)
     inputs = data.inputs
     if not isinstance(inputs, Tensor):
-        return  # decoded when they are read: what is not finite then is told with its row
+        return  # decoded when read: values that are not finite are reported then, with their row
     if inputs.is_complex() or inputs.dim() < 2:
         raise DubitoError(
             "inputs must be real, one row per example",
@@ -159,7 +154,7 @@ def _check_weights(weight: Tensor, n: int, where: str, training: bool) -> None:
 
 
 def finite(x: Tensor) -> bool:
-    """Whether all values are: one that is not shows in the sum, which is quicker; a sum may also overflow."""
+    """Whether all values are finite. The sum tells first, as it is quicker; but a sum may also overflow."""
     return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
 

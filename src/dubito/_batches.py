@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from ._distributed import Ranks
+from ._numbers import check_choice
 from ._random import permutation
 from .data import LabelledData
 from .data._positions import spread
-from .errors import DubitoError, nearest
+from .errors import DubitoError
 
 BATCHINGS = ("epoch", "drop", "stream")
-WEIGHT = "weight"  # the name in `LabelledData.extra` under which examples have weights
+WEIGHT = "weight"  # the key of examples' weights in `LabelledData.extra`
 
 
 class Batch(NamedTuple):
@@ -24,10 +25,10 @@ class Batch(NamedTuple):
 
     Shapes: positions ``(B,)``; x ``(B, ...)``; y ``(B, ...)``, or ``(M,)`` for a crowd with `row` ``(M,)``, the
     example of the batch that each label belongs to, and `annotators` ``(M,)``. A label of -1 was not given.
-    `weight` ``(B,)``: how much each example counts, where the data says so.
+    `weight` ``(B,)``: how much each example counts, if the data has weights.
 
-    With several processes a batch is this one's part of the step: `examples` and `given` (labels, or examples of a
-    crowd) count those of the whole step, and `ranks` brings the parts together.
+    With several processes a batch is one process's part of the step: `examples` and `given` (labels, or examples of
+    a crowd) are counts of the whole step, and `ranks` combines the parts.
     """
 
     positions: Tensor
@@ -58,14 +59,14 @@ class Batch(NamedTuple):
 
 
 def takes_masks(augment: Callable[..., Any]) -> bool:
-    """Whether an augmentation is given masks beside its images, and returns both."""
+    """Whether an augmentation takes masks beside images, and returns both."""
     return "masks" in signature(augment).parameters
 
 
 def augmented(batch: Batch, augment: Callable[..., Any], *, seed: int, epoch: int) -> Batch:
     """The batch with its inputs augmented, and its masks along with them where `augment` takes ``masks``.
 
-    With several masks per image each is moved as its image is: what happens is keyed by the example.
+    Several masks of one image are all moved as the image is, since random numbers are keyed by the example.
     """
     keys: dict[str, Any] = {"seed": seed, "epoch": epoch}
     if not takes_masks(augment):
@@ -78,7 +79,7 @@ def augmented(batch: Batch, augment: Callable[..., Any], *, seed: int, epoch: in
         y = augment(batch.x[batch.row], masks=batch.y, **keys, index=batch.positions[batch.row])[1]
         seen = y.new_zeros(len(x), *y.shape[1:]).index_add(0, batch.row, (y >= 0).to(y.dtype)) > 0
     given = batch.ranks.sum(seen.sum())
-    # Transposed in memory, convolutions would be slow, and some versions of torch crash on the way back.
+    # Inputs transposed in memory make convolutions slow, and some versions of torch crash in the backward pass.
     x, y = x.contiguous(), y.contiguous()
     return batch._replace(x=x, y=y, complete=False, given=given.clamp(min=1))
 
@@ -108,13 +109,12 @@ class Order:
         seed: int,
         shown: Callable[[int], Tensor] | None = None,
     ) -> None:
-        if batching not in BATCHINGS:
-            raise DubitoError("unknown batching", got=repr(batching), remedy=nearest(batching, BATCHINGS))
+        check_choice(batching, BATCHINGS, "batching")
         self.n, self.size, self.batching, self.seed = n, min(batch_size or n, n), batching, seed
         if n == 0 or self.size < 1:
             raise DubitoError("nothing to train on", got=f"{n} examples in batches of {batch_size}")
         self._shown = shown
-        # Steps in one epoch; for a stream the number that at least covers it.
+        # Steps in one epoch; for a stream, rounded up.
         self.steps_per_epoch = n // self.size if batching == "drop" else -(-n // self.size)
         self._cached: dict[int, Tensor] = {}
 
@@ -125,7 +125,7 @@ class Order:
         return self.steps_per_epoch * epochs
 
     def smallest(self, steps: int) -> int:
-        """Examples of the smallest batch in a run of so many steps."""
+        """Examples of the smallest batch in a run of this many steps."""
         left = self.n % self.size if self.batching == "epoch" else 0
         return left if left and steps >= self.steps_per_epoch else self.size
 
@@ -160,7 +160,7 @@ class Order:
 
 
 class Batches:
-    """Gathers batches of a data set; crowd labels are found through an index by item, built once."""
+    """Gathers batches of a data set; labels of a crowd are found by an index over items, built once."""
 
     def __init__(self, data: LabelledData, ranks: Ranks = Ranks()) -> None:  # noqa: B008 - frozen
         self.data, self.ranks = data, ranks

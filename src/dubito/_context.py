@@ -1,4 +1,4 @@
-"""What surrounds a step of training: the device, forked randomness, precision, compilation, averaged weights."""
+"""The surroundings of a training step: device, forked randomness, precision, compilation, averaged weights."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def device_of(name: str) -> torch.device:
 
 
 class forked:  # noqa: N801 - a context, used like a function
-    """Seed the default generators for a step, for dropout that knows no other, and put them back after.
+    """Seed torch's default generators for a step, since dropout takes no other, and restore them afterwards.
 
-    Inside, `at` seeds them for another step: what lies between two steps draws from the fork too, never from the
-    caller's generators, which are saved and put back once.
+    Inside, `at` seeds them for another step. Whatever runs between two steps draws from the fork too, never from
+    the caller's generators, which are saved and restored once.
     """
 
     def __init__(self, seed: int, step: int, rank: int, device: torch.device) -> None:
@@ -73,10 +73,10 @@ def autocast(wanted: bool, device: torch.device) -> Any:
 
 @contextmanager
 def without_denormals(device: torch.device) -> Iterator[None]:
-    """On the CPU numbers too small for full precision (1e-38 in float32) count as 0; then as before.
+    """Inside, the CPU takes numbers too small for full precision (below 1e-38 in float32) as 0.
 
-    A network that is sure of itself has gradients of that size, and a processor takes some sixty times as long for
-    a convolution of them.
+    A very confident network has gradients of that size, and a convolution of them takes a processor some sixty
+    times as long.
     """
     if device.type != "cpu":
         yield
@@ -91,7 +91,7 @@ def without_denormals(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def deterministic(wanted: bool, device: torch.device) -> Iterator[None]:
-    """Refuse operations whose result depends on scheduling, and put every setting back after."""
+    """Refuse operations whose result depends on scheduling; all settings are restored afterwards."""
     if not wanted:
         yield
         return
@@ -140,7 +140,7 @@ def compiled(module: nn.Module, backend: bool | str) -> Iterator[None]:
 def update_average(average: Model, model: Model, decay: float) -> None:
     """average <- decay * average + (1 - decay) * model, for parameters and floating buffers; others are copied.
 
-    A weight that stands under several names, as that of tied layers, moves once.
+    A weight with several names, as in tied layers, is averaged once.
     """
     now = model.state_dict()
     moved = set()

@@ -21,7 +21,7 @@ PARTS = 8
 
 
 class HalfConvolutions(TorchFunctionMode):
-    """While active, convolutions compute in `dtype`; linear layers take their input back in their own.
+    """While active, convolutions compute in `dtype`; linear layers convert their input back to their own type.
 
     Arguments:
         rows: convolutions of stride 1 with pixels as rows (`_pixel_rows`), those of one channel too.
@@ -66,7 +66,7 @@ def as_matmul(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int | Seq
     """A convolution of stride 1 as patches times weights.
 
     Shapes: x ``(B, C, H, W)``, weight ``(O, C, k, l)`` -> ``(B, O, H', W')``. The batch is cut into at
-    most `PARTS`, so that the sum over pixels in the gradient of the weights is shared out.
+    most `PARTS`, so that the sum over pixels in the gradient of the weights is split.
 
     Example:
         >>> x, w = torch.rand(8, 3, 6, 6), torch.rand(2, 3, 3, 3)

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Generator, nn
 
-from .errors import DubitoError, nearest
+from ._numbers import check_choice
+from .errors import DubitoError
 
 INITS = ("glorot", "torch")
 
@@ -20,8 +21,7 @@ def source_of(generator: Generator | None) -> Generator:
 def dense(inputs: int, outputs: int, source: Generator, init: str, *, bias: bool = True) -> nn.Linear:
     """A linear layer: ``"glorot"`` is U(-a, a), a^2 = 6 / (inputs + outputs), with zero bias (Keras' start);
     ``"torch"`` is U(-a, a), a^2 = 1 / inputs, for weight and bias."""
-    if init not in INITS:
-        raise DubitoError("unknown init", got=repr(init), remedy=nearest(init, INITS))
+    check_choice(init, INITS, "init")
     # Made without values: torch would fill them from the global generator.
     layer = nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device=source.device)
     bound = math.sqrt(6 / (inputs + outputs)) if init == "glorot" else 1 / math.sqrt(inputs)

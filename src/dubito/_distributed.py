@@ -1,12 +1,12 @@
 """Several processes as one: the same script under ``torchrun``.
 
-Every process holds the data and the weights, and takes its share of the examples of each step. A loss is a sum
-over the share divided by the count of the whole step, so that the gradients of all processes add up to that of
-one process, uneven and empty shares included. Evaluation is shared out by whole batches and nothing is padded, so
-that the figures are those of one process, bit for bit. The first process alone writes to the run folder.
+Every process holds all data and the weights, and takes its share of the examples of each step. A loss is a sum over
+the share divided by the count of the whole step, so that the gradients of all processes add up to that of a single
+process, even if shares are uneven or empty. Evaluation is divided by whole batches without padding, so that its
+results are those of a single process, bit for bit. Only the first process writes to the run folder.
 
 Random numbers that are not keyed by example (dropout, noise on labels, sampled links) are drawn by each process
-for itself, so there two processes agree with one in distribution only.
+separately; there, several processes agree with one in distribution only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of a run and which of them this one is; alone by default, and then every method is free."""
+    """The processes of a run, and which of them this is. By default it is alone, and methods cost nothing."""
 
     rank: int = 0
     size: int = 1
@@ -145,7 +145,7 @@ class Ranks:
         return value.cpu()
 
     def wait(self) -> None:
-        """Until every process has come this far."""
+        """Wait until every process has come this far."""
         if not self.alone:
             self._call(dist.barrier)
 
@@ -173,7 +173,7 @@ def ranks(device: torch.device) -> Ranks:
 
 
 def check_module(module: nn.Module, here: Ranks) -> None:
-    """Refuse layers whose statistics would be those of a share of the batch."""
+    """Refuse layers that would compute statistics of a share of the batch."""
     if here.alone:
         return
     for name, layer in module.named_modules():

@@ -53,7 +53,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put a whole new file in the place of `path`: readers see the old one or the new one, never a part."""
+    """Replace `path` by a new file at once: readers see the old one or the new one, never a part."""
     with replacing(path, len(data)) as temporary:
         write_durable(temporary, data)
 
@@ -62,7 +62,7 @@ def replace_file(path: Path, data: bytes) -> None:
 def replacing(path: Path, size: int = 0) -> Iterator[Path]:
     """The name of a file to be made beside `path`, which takes its place when the block has ended well.
 
-    The name is another one each time, so that two processes that write one file do not meet in it.
+    The name is different each time, so that two processes that write the same file do not collide.
     """
     refuse_special(path)
     temporary = path.with_name(f".{os.urandom(6).hex()}.tmp")

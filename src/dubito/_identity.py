@@ -1,7 +1,7 @@
-"""What makes a run this run: the data it learns from and the settings of its model, as they stand in its config.
+"""The identity of a run: the data it learns from and the settings of its model, as its config records them.
 
-Entries named in `SINCE` are younger than folders that are already on disk. A folder that lacks them goes on without
-(`runs.RunFolder`), and is then compared by what it holds, as before.
+Entries named in `SINCE` were added later than some folders on disk. A folder that lacks them is resumed without
+(`runs.RunFolder`), and compared by the entries that it has.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from .data import LabelledData
 from .model import Model
 
 SINCE = ("settings", "contents")
-_ROWS, _DECODED = (
-    256,
-    64,
-)  # inputs that stand for all: in memory (in older folders), and where they are decoded
+# How many inputs stand for all: of those in memory (as in older folders), and of those that must be decoded.
+_ROWS, _DECODED = 256, 64
 _CHUNK = 64 << 20  # bytes that are hashed at a time
 
 
@@ -57,15 +55,15 @@ def describe(data: LabelledData | None) -> dict[str, Any] | None:
 
 
 def same_data(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether data is what a folder says it was; an older folder says less."""
+    """Whether data agrees with the record in a folder; an older folder records less."""
     return all(then[name] == now.get(name) for name in ("sha256", "contents") if name in then)
 
 
 def settings(model: Model) -> dict[str, Any]:
-    """What the stages of a model were made with, and what they hold besides weights (a given matrix).
+    """The arguments of a model's stages, and what they hold besides weights (a given matrix).
 
-    Of classes of this library, and of those made from them, the arguments; everybody else's stand in the config as
-    torch prints them. Weights do not count: a network may start from anywhere and still be taken up again.
+    This is for classes of this library and subclasses; other modules are in the config as torch prints them.
+    Weights do not count: a run can be resumed whatever weights the model was handed over with.
     """
     found: dict[str, Any] = {"model": _made_with(model)}
     held: dict[str, Tensor] = {}
@@ -78,7 +76,7 @@ def settings(model: Model) -> dict[str, Any]:
             tensors = {key: value for key, value in made.items() if isinstance(value, Tensor)}
             if made.keys() > tensors.keys():
                 found[name] = {key: value for key, value in made.items() if key not in tensors}
-            # Those of torch's own layers are running statistics, which training changes.
+            # Buffers of torch's own layers are running statistics, which training changes.
             if not type(module).__module__.startswith("torch."):
                 tensors |= dict(module.named_buffers(recurse=False))
             held |= {f"{name}.{key}": value for key, value in tensors.items()}
@@ -94,14 +92,14 @@ def _made_with(module: nn.Module) -> dict[str, Any]:
 
 
 def _some(data: LabelledData, count: int) -> Tensor:
-    """So many positions, evenly over the whole set."""
+    """A number of positions, spread evenly over the whole set."""
     return torch.linspace(0, max(0, len(data) - 1), min(count, len(data)), device=data.device).long()
 
 
 def _contents(data: LabelledData) -> str:
     """The SHA-256 of all inputs, of what they are normalised by, and of the clean labels.
 
-    Inputs in memory are read whole, a gigabyte in about a second. Of inputs that are decoded when asked for it is
+    Inputs in memory are read whole, a gigabyte in about a second. For inputs that are decoded on demand, these are
     the names of all and the pixels of some.
     """
     seen = hashlib.sha256()
@@ -123,7 +121,7 @@ def _contents(data: LabelledData) -> str:
 
 
 def _decoded(data: LabelledData) -> bytes:
-    """A digest of some of the inputs that are decoded when asked for; the caller's generators stay as they are."""
+    """A digest of some of the inputs that are decoded on demand; the caller's generators are not touched."""
     seen = hashlib.sha256()
     with forked(0, 0, 0, torch.device("cpu")):
         for position in _some(data, _DECODED).split(1):

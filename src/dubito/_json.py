@@ -44,7 +44,7 @@ def config_hash(obj: object) -> str:
 
 
 def as_before(config: Any, known: Any, since: Collection[str]) -> Any:
-    """A configuration without those of the entries `since`, at any depth, that one written earlier does not have.
+    """A configuration without those entries named in `since`, at any depth, that an earlier one does not have.
 
     Example:
         >>> as_before({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2}}, ("a", "d"))

@@ -1,4 +1,4 @@
-"""The batches and rates of a lane's epoch, where a replayed graph can find them."""
+"""The batches and learning rates of a lane's epoch, on the device, where a replayed graph reads them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from ._nonfinite import rate_factor
 
 
 class Plan:
-    """What each step of an epoch reads, on the device: a replayed graph finds its batch without the host."""
+    """Tables by step, and counters that a captured step reads and advances itself.
+
+    A replayed graph takes no arguments from the host, so each step looks up its batch and rate by these counters.
+    """
 
     def __init__(self, most: int, batch_size: int, device: torch.device) -> None:
         self.places = torch.zeros(most, batch_size, dtype=torch.int64, device=device)
         self.epochs = torch.zeros(most, dtype=torch.int64, device=device)
-        self.step = torch.zeros(1, dtype=torch.int64, device=device)  # within the epoch
-        self.done = torch.zeros(1, dtype=torch.int64, device=device)
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)  # steps done in this epoch
+        self.done = torch.zeros(1, dtype=torch.int64, device=device)  # steps done in the run
         self.rates: list[Tensor] = []  # one per parameter group, over all steps of the run
 
     def set_epoch(self, places: Tensor, first: int, epoch: int) -> None:
-        """The batches of an epoch; its first may have begun in the epoch before."""
+        """The batches of an epoch; the first of them may begin in the epoch before, `first`."""
         self.places[: len(places)] = places
         self.epochs.fill_(epoch)
         self.epochs[:1] = first
@@ -44,7 +47,7 @@ class Plan:
         self.done.fill_(done)
 
     def next(self, opt: torch.optim.Optimizer) -> tuple[Tensor, Tensor]:
-        """Positions ``(B,)`` and the epoch of the step to make; sets the rates and counts on."""
+        """Positions ``(B,)`` and epoch ``()`` of the next step; sets its rates and advances the counters."""
         positions = self.places.index_select(0, self.step).squeeze(0)
         epoch = self.epochs.index_select(0, self.step).squeeze(0)
         for group, rates in zip(opt.param_groups, self.rates):

@@ -1,7 +1,7 @@
 """What a captured step minimises, for the procedures that a lane can run.
 
-A replayed graph makes the same operations at every step. What changes from epoch to epoch is therefore looked up on
-the device, by an epoch that is a tensor; batches have one size, and every example has a label.
+A replayed graph runs the same operations at every step. What depends on the epoch is therefore looked up on the
+device, with the epoch as a tensor. All batches have the same size, and every example has a label.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROCEDURES = (Plain, CoTeaching, SelfPaced, Distillation)
 
 
 class Taught(Step):
-    """A step of a student: its losses are against what a teacher says of the same images.
+    """A step of a student, whose losses are against a teacher's predictions for the same images.
 
     Arguments:
         against: logits and the teacher's log-probabilities -> losses ``(B,)``.
@@ -44,7 +44,7 @@ class Taught(Step):
 
 
 def rule_of(procedure: Plain, batch_size: int) -> Rule:
-    """The rule of a procedure; what its state holds stays with the procedure.
+    """The rule of a procedure; any state, such as a threshold, stays in the procedure.
 
     Example:
         >>> from dubito import heads, model
@@ -61,7 +61,7 @@ def rule_of(procedure: Plain, batch_size: int) -> Rule:
 
 def _exchange(procedure: CoTeaching, batch_size: int) -> Rule:
     """Each network's mean over the small losses of the other; how many are kept is a table by epoch."""
-    last = procedure.ramp - 1  # the share left out stays as it is from here on
+    last = procedure.ramp - 1  # the share left out is constant from this epoch on
     shares = [weights.forget_rate(epoch + 1, procedure.rate, procedure.ramp) for epoch in range(last + 1)]
     counts = [weights.keep_count(batch_size, share) for share in shares]
     table = torch.tensor(counts, device=next(procedure.parameters()).device)
@@ -76,7 +76,7 @@ def _exchange(procedure: CoTeaching, batch_size: int) -> Rule:
 
 
 def _paced(procedure: SelfPaced) -> Rule:
-    """Mean of weight * loss; the threshold moves in place, and in the first epochs every weight is 1."""
+    """Mean of weight * loss; the threshold is updated in place, and during burn-in every weight is 1."""
 
     def rule(losses: Sequence[Tensor], epoch: Tensor) -> Tensor:
         (mine,) = losses

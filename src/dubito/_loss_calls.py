@@ -1,4 +1,4 @@
-"""How a model calls its loss: the options it takes over, and refusals of a loss that could not be called so."""
+"""How a model calls its loss: options that come from the model, and refusals of losses that cannot be called so."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 def unwrap(loss: Loss) -> tuple[Loss, dict[str, Any]]:
-    """A loss and the options that a `functools.partial` gave it."""
+    """A loss without its `functools.partial`, and the options in that."""
     if isinstance(loss, partial):
         return loss.func, dict(loss.keywords)
     return loss, {}
 
 
 def like_head(model: Model) -> dict[str, Any]:
-    """What the logistic-normal likelihood takes over from the model."""
+    """Options of the logistic-normal likelihood that the model determines."""
     head: Any = model.head
     return {"temperature": model.tau, "dummy": head.dummy, "covariance": head.covariance}
 
 
 def check_values(model: Model, function: Loss, options: Mapping[str, Any]) -> None:
-    """Call a loss of this library once on zeros: its border checks the options, which its body takes on trust."""
+    """Call a loss of this library once on zeros: its public function checks the options, its body does not."""
     if function not in BODIES and function not in LATENT_BODIES:
         return
     K, device = model.num_classes, next((p.device for p in model.parameters()), None)

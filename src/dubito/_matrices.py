@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ._tensors import place_in
 from .errors import DubitoError
 
 ROW_SUM_TOLERANCE = 1e-4
@@ -90,7 +91,7 @@ def _refuse(values: Tensor, bad: Tensor, name: str, complaint: str, expected: st
         place = tuple(bad.nonzero()[0].tolist())
         raise DubitoError(
             f"{name} {complaint}",
-            where=f"{name}[{', '.join(map(str, place))}]",
+            where=place_in(name, place),
             expected=expected,
             got=f"{float(values[place]):.6g}",
         )

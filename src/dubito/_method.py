@@ -1,4 +1,4 @@
-"""What a method is: stages as functions of parameters, with advice."""
+"""A method: a name, the stages as a function of its parameters, and advice on when to use it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ class Stages:
     """The stages that a method puts between features and the number it minimises.
 
     Arguments:
-        per_annotator: which of ``"head"`` and ``"channel"`` are called with ``num_annotators=`` as well.
-        labels: what the method reads where several annotators labelled an example: ``"vote"``, the majority, or
-            ``"all"``.
+        per_annotator: which of ``"head"`` and ``"channel"`` also take ``num_annotators=``.
+        labels: which labels of several annotators the method reads: ``"vote"``, the majority, or ``"all"``.
     """
 
     head: Callable[..., nn.Module] = heads.Point
@@ -41,11 +40,11 @@ class Stages:
     def make_head(
         self, width: int, num_classes: int, num_annotators: int | None = None, **options: Any
     ) -> nn.Module:
-        """The head on features of this width; `options` are its generator and start."""
+        """The head on features of this width; `options` are its ``generator`` and ``init``."""
         return self.head(width, num_classes, **options, **self._people("head", num_annotators))
 
     def make_channel(self, num_classes: int, num_annotators: int | None = None) -> nn.Module | None:
-        """The channel, None where labels are taken at their word."""
+        """The channel; None takes observed labels as true."""
         if self.channel is None:
             return None
         return self.channel(num_classes, **self._people("channel", num_annotators))
@@ -68,8 +67,8 @@ class Method:
         stages: a function of the method's parameters, all with defaults.
         advice: one line: when to use it.
         grid: the values that the papers search, per parameter.
-        first: a method that is trained before, on the same data: the source of an estimated transition matrix
-            (``needs="transition"``) or of a teacher (``needs="teacher"``); see `compose.train_method`.
+        first: a method that is trained first, on the same data, to give an estimated transition matrix
+            (``needs="transition"``) or a teacher (``needs="teacher"``); see `compose.train_method`.
         valid: the kinds of data it takes: single labels, crowd, pixels.
     """
 
@@ -104,9 +103,9 @@ _KINDS: dict[str, Any] = {"bool": bool, "int": Integral, "float": Real, "str": s
 
 
 def _check_kind(what: str, value: Any, annotation: Any) -> None:
-    """Refuse a value that is not of the kind that the parameter is annotated with, where these are plain ones.
+    """Refuse a value that does not fit the parameter's annotation, as far as that names plain kinds.
 
-    A tensor may stand for a number, so that several runs can be vectorised.
+    A tensor may replace a number, so that several runs can be vectorised.
     """
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     kinds = [kind.strip() for kind in text.split("|")]

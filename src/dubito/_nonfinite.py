@@ -1,4 +1,4 @@
-"""What is not finite must not move the weights, nor be handed out, and must be told within a hundred steps."""
+"""Losses and gradients that are not finite must not change the weights, and are reported within a hundred steps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ._quick import quick
 from .errors import DubitoError, NotFiniteError
 
 REPORT_EVERY = 100
-LARGE = 1 << 15  # entries of a gradient from which on a look at their sum is quicker than one at each
+LARGE = 1 << 15  # entries of a gradient from which on checking their sum is quicker than checking each
 
 
 class Watch:
     """Takes the optimiser's steps and refuses those whose loss or gradients are not finite.
 
-    On the CPU a bad step is seen at once. On a GPU looking would stall the device, so an optimiser that can mask
-    its update there (the fused ones, through `found_inf`) is told to, and the flags are read every hundred steps;
-    once a step was bad all later ones are masked too, so that the weights are those before it.
+    On the CPU a bad step is refused at once. On a GPU reading a value would stall the device, so an optimiser that
+    can mask its update there (the fused ones, through `found_inf`) does, and the flags are read every hundred
+    steps. After a bad step all later ones are masked too, so the weights are those before it.
 
     Arguments:
         clip: largest norm of the gradient, None for no limit.
@@ -71,12 +71,12 @@ class Watch:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
             return (~norm.isfinite()).float()
         if self._may_look:
-            # An entry that is not finite makes the sum so; a sum may also overflow, then the entries tell.
+            # An entry that is not finite makes the sum so; as a sum may also overflow, the entries then decide.
             gradients = [g for g in gradients if g.numel() < LARGE or not math.isfinite(g.sum())]
         for same in [gradients] if self._one_kind and gradients else _by_kind(gradients):
-            # One pass over all gradients: it looks for what is not finite, and multiplies by one.
+            # One pass over all gradients, which multiplies by one and flags entries that are not finite.
             torch._amp_foreach_non_finite_check_and_unscale_(same, self._found, self._one)
-        return self._found  # once 1 it stays so, and the run ends
+        return self._found  # once 1 it stays 1, and the run ends
 
     def report(self) -> None:
         """Raise if a step since the last report was bad."""
@@ -105,7 +105,7 @@ def check_weights(parameters: Iterable[Tensor], step: int) -> None:
 
 
 def rate_factor(schedule: Callable[[int, int], float], step: int, steps: int) -> float:
-    """What a schedule multiplies the learning rate by at a step; refused unless it is a finite number >= 0."""
+    """The factor of a schedule at a step, refused unless it is a finite number >= 0."""
     found = schedule(step, steps)
     if isinstance(found, Tensor) and found.numel() == 1:
         found = found.item()
@@ -120,7 +120,7 @@ def rate_factor(schedule: Callable[[int, int], float], step: int, steps: int) ->
 
 
 def _by_kind(gradients: list[Tensor]) -> list[list[Tensor]]:
-    """The gradients, apart by type where there are several; nearly always one list."""
+    """The gradients, grouped by type; nearly always one list."""
     kinds = {gradient.dtype for gradient in gradients}
     if len(kinds) < 2:
         return [gradients] if gradients else []
@@ -128,12 +128,12 @@ def _by_kind(gradients: list[Tensor]) -> list[list[Tensor]]:
 
 
 def _values(gradient: Tensor) -> Tensor:
-    """The entries of a gradient, of a row-sparse one those that are there."""
+    """The entries of a gradient; of a row-sparse one, the stored entries."""
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
 def _all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether all entries are, with one look at the device: what is not shows in a sum, which may also overflow."""
+    """Whether all entries are finite. Their sum tells, in one read of the device, unless it overflows."""
     every = [tensor.detach() for tensor in tensors]
     quick = torch.stack([tensor.sum().isfinite() for tensor in every]).all() if every else True
     return bool(quick) or all(bool(tensor.isfinite().all()) for tensor in every)

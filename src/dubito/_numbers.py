@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from torch import Tensor
 
-from .errors import DubitoError
+from .errors import DubitoError, nearest
 
 # A hyper-parameter: a plain number, or a tensor without axes so that several runs can be vectorised.
 Number = float | Tensor
@@ -46,3 +47,15 @@ def check_interval(
         raise DubitoError(
             f"{name} is out of range", expected=f"{low:g} {left} {name} {right} {high:g}", got=repr(value)
         )
+
+
+def check_choice(value: str, choices: Collection[str], what: str, *, where: str | None = None) -> None:
+    """Refuse a name that is not one of the choices.
+
+    Example:
+        >>> check_choice("soft-", ("soft", "hard"), "kind")
+        Traceback (most recent call last):
+        dubito.errors.DubitoError: unknown kind: got 'soft-'; did you mean 'soft'?
+    """
+    if value not in choices:
+        raise DubitoError(f"unknown {what}", where=where, got=repr(value), remedy=nearest(value, choices))

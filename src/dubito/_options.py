@@ -60,7 +60,7 @@ _CALLS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
 def _check_function(
     name: str, function: Any, count: int, always: tuple[str, ...], perhaps: tuple[str, ...]
 ) -> None:
-    """Refuse what cannot be called as the loop will call it; what it makes of its arguments is its own affair."""
+    """Refuse a function that cannot be called as the loop will call it."""
     made = name in ("procedure", "optimizer") and isinstance(function, nn.Module | torch.optim.Optimizer)
     if not callable(function) or made or (name == "schedule" and isinstance(function, type)):
         raise DubitoError(

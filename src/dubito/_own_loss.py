@@ -1,4 +1,4 @@
-"""Losses that come from outside: how training calls them, and what it needs back."""
+"""Losses of the user: how training calls them, and what they must return."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_call(function: Loss, options: Mapping[str, Any], *, arguments: int) ->
 def own_loss(function: Loss, log_q: Tensor, target: Tensor, options: Mapping[str, Any]) -> Tensor:
     """One number per label: ``(..., K)`` -> ``(...)``.
 
-    A mean in its place would be divided by the examples a second time, and train that many times too slowly.
+    A mean over the batch would be divided by the number of examples again, and train that many times too slowly.
     """
     try:
         found = function(log_q, target, reduction="none", **options)

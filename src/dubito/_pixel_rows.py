@@ -1,8 +1,8 @@
 """A convolution as one matrix product per network, with pixels as rows and channels last.
 
-`_convolutions.as_matmul` has pixels as columns and leaves the way back to autograd, which scatters patches. Here a
-patch is nine (k times l) stretches of neighbouring channels, and the gradient with respect to the input is a
-convolution again, of the output's gradient with the turned weights: everything is read and written in order.
+`_convolutions.as_matmul` has pixels as columns and leaves the backward pass to autograd, which scatters patches.
+Here a patch is k times l runs of adjacent channels, and the gradient for the input is a convolution again, of the
+output's gradient with the flipped weights: all memory is read and written in order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Convolution(torch.autograd.Function):
             of_x = _product(_patches(of_y, (high, wide), back), turned.flatten(0, 2))
         if ctx.needs_input_grad[1]:
             patches = _patches(x, (high, wide), ctx.padding)
-            # The sum over pixels is cut up, for it is long and the result small.
+            # The sum over pixels is split, as it is long and its result small.
             parts = next(p for p in range(PARTS, 0, -1) if x.shape[0] % p == 0)
             rows = patches.reshape(parts, -1, patches.shape[-1])
             gradients = of_y.reshape(parts, -1, of_y.shape[-1])

@@ -1,4 +1,4 @@
-"""Fused Adam and backward on the CPU without the bookkeeping around them, which small networks notice."""
+"""Fused Adam and backward on the CPU without the bookkeeping around them, which slows small networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 # Not part of torch's public interface: where it is missing, `Tensor.backward` does the same.
 _ENGINE: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
 _ONE = torch.ones(())
-# Options under which Adam does something else than the one kernel that is called here.
+# Options under which Adam does something other than the one kernel called here.
 _OTHERWISE = ("amsgrad", "maximize", "capturable", "differentiable", "decoupled_weight_decay")
 
 
@@ -27,8 +27,8 @@ class _Group(NamedTuple):
 class QuickAdam:
     """Steps of a fused `torch.optim.Adam`: the same kernel on the same state, so the same bits.
 
-    The state stays the optimiser's own and can be saved at any time. Whatever is out of the ordinary (the first
-    step, a parameter without a gradient, hooks) goes through the optimiser.
+    The state stays the optimiser's own and can be saved at any time. Unusual cases (the first step, a parameter
+    without a gradient, hooks) go through the optimiser.
     """
 
     def __init__(self, optimizer: torch.optim.Adam) -> None:
@@ -78,7 +78,7 @@ class QuickAdam:
 
 
 def quick(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
-    """A function that takes the optimiser's step, in less time where that is possible."""
+    """A function that takes the optimiser's step, by a faster way if there is one."""
     groups = optimizer.param_groups
     ordinary = (
         type(optimizer) is torch.optim.Adam

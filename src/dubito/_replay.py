@@ -24,7 +24,7 @@ class Step(nn.Module):
     """Mean loss of a batch as a function of inputs, labels and noise; log-probabilities without labels.
 
     Arguments:
-        latent: in place of the model's own, if that is to be computed in another way.
+        latent: replaces `Model.latent`, where the backbone is run in another way.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ def is_label_noise(stages: Stages) -> bool:
     return isinstance(stages.target, partial) and stages.target.func is targets.label_noise
 
 
-# From so many samples on all examples of a batch see the same ones; fewer would tie their losses together.
+# From this many samples on, all examples of a batch share their draws; sharing fewer would correlate their losses.
 SHARED_FROM = 1000
 
 
@@ -86,8 +86,8 @@ def stream_batches(
 ) -> Iterator[tuple[int, Tensor]]:
     """The batches of `_batches.Order` with ``batching="stream"``, for several seeds at once, made on the device.
 
-    Per epoch (the epoch in which its first batch begins, positions ``(steps, R, B)``): batches run across the end
-    of an epoch, and the very last one is filled up from the epoch that would follow. `start` epochs are left out.
+    For each epoch from `start` on: the epoch in which its first batch begins, and positions ``(steps, R, B)``. A
+    batch that spans two epochs comes with the second; the last batch of all is filled up from one epoch more.
     """
     keys = torch.tensor(list(seeds), device=device).unsqueeze(1)
     index, purpose = torch.arange(n, device=device), key("shuffle")
@@ -95,7 +95,7 @@ def stream_batches(
     def order(epoch: int) -> Tensor:
         return torch.sort(bits(keys, purpose, epoch, index), dim=1, stable=True).indices
 
-    rest = order(start - 1)[:, n - start * n % size :]  # what earlier epochs have left over
+    rest = order(start - 1)[:, n - start * n % size :]  # left over by earlier epochs
     for epoch in range(start, epochs):
         begins = epoch - 1 if rest.shape[1] else epoch
         here = torch.cat([rest, order(epoch)], 1)
@@ -117,7 +117,7 @@ def together(iterators: Sequence[Iterator[None]]) -> None:
 
 
 def own_stream(on_gpu: bool) -> torch.cuda.Stream | None:
-    """A stream whose first work waits for what the caller has begun; None on the CPU."""
+    """A new stream that waits for all work queued so far; None on the CPU."""
     if not on_gpu:
         return None
     stream = torch.cuda.Stream()
@@ -126,27 +126,27 @@ def own_stream(on_gpu: bool) -> torch.cuda.Stream | None:
 
 
 def hand_over(stream: torch.cuda.Stream | None, *tensors: Tensor) -> None:
-    """What the caller does next waits for all that is queued on `stream`, and may read `tensors` made there."""
+    """Make the current stream wait for all work queued on `stream`, and let it read `tensors` made there."""
     if stream is None:
         return
     here = torch.cuda.current_stream()
     here.wait_stream(stream)
-    for tensor in tensors:  # else their memory could be used anew while the caller still reads it
+    for tensor in tensors:  # or their memory could be reused while the caller still reads it
         tensor.record_stream(here)
 
 
 def capturable(make: Callable[..., Any]) -> dict[str, bool]:
-    """Options by which an optimizer of torch can be captured, and is one kernel."""
+    """The options, of those that the optimizer has, by which it can be captured and runs as one kernel."""
     name = getattr(make, "func", make).__name__.upper()
     takes = inspect.signature(getattr(torch.optim, name, torch.optim.Adam)).parameters
     return {option: True for option in ("fused", "capturable") if option in takes}
 
 
 def captured(step: Callable[[], None], stream: torch.cuda.Stream | None) -> Callable[[], None]:
-    """The step as a replayed CUDA graph, captured at its fourth call; on the CPU the step itself.
+    """The step as a CUDA graph, captured at the fourth call (the first three warm up); on the CPU the step itself.
 
-    A graph is captured on the stream it is replayed on: graphs captured on one stream share its cuBLAS workspace,
-    and replaying them at the same time corrupts both.
+    Each graph is captured on the stream it is replayed on: graphs captured on one stream share its cuBLAS workspace
+    and would corrupt each other if they were replayed at the same time.
     """
     if stream is None:
         return step

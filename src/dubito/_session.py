@@ -1,4 +1,4 @@
-"""The memory of a run: what is recorded, saved, taken up again, chosen and shown."""
+"""The state of a run around its steps: history, checkpoints, early stopping, the best weights, progress."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Session:
             self.run_folder = RunFolder(out, config, seed=config["seed"], since=SINCE)
         self.progress = Progress(epochs, progress if ranks.rank == 0 else False)
         self.stop: StopRequest | None = None
-        self.asked: int | None = None  # the signal that all processes know of
+        self.asked: int | None = None  # the signal that all processes have agreed on
         self.best: dict[str, Tensor] | None = None
         self.best_score, self.stale, self.finished, self.improved = -math.inf, 0, False, False
         self.loss_sum, self.loss_steps = self._no_loss(), 0
@@ -76,7 +76,7 @@ class Session:
     def resume(
         self, run: Run, trained: nn.Module, optimizer: torch.optim.Optimizer, average: Model | None
     ) -> int:
-        """Take up the latest checkpoint, if there is one; returns the number of steps done."""
+        """Load the latest checkpoint, if there is one; returns the number of steps done."""
         found = None if self.run_folder is None else self.run_folder.resume()
         if self.saves:
             found = self.ranks.same_checkpoint(found, self.device)
@@ -101,7 +101,7 @@ class Session:
         return None if self.stop is None else self.stop.number
 
     def _no_loss(self) -> Tensor | float:
-        """Zero: on the CPU a number, on a GPU a tensor, so that nobody waits for it."""
+        """Zero: a number on the CPU, a tensor on a GPU, so that adding losses does not wait for it."""
         on_cpu = self.device.type == "cpu"
         return 0.0 if on_cpu else torch.zeros((), dtype=torch.float64, device=self.device)
 
@@ -112,7 +112,7 @@ class Session:
         self.asked = asked
 
     def record(self, run: Run, judged: Model, epoch: int, scores: Mapping[str, float]) -> None:
-        """One line of history; remembers the weights if the noisy validation accuracy is a new best."""
+        """Add a record to the history; keeps the weights if the noisy validation accuracy is a new best."""
         record = {"epoch": epoch, "loss": float(self.loss_sum) / max(1, self.loss_steps), **scores}
         record = dict(sorted(record.items()))  # as they come back from a checkpoint
         self.loss_sum, self.loss_steps = self._no_loss(), 0
@@ -129,7 +129,7 @@ class Session:
         self.progress.update(record)
 
     def choose_anew(self, run: Run) -> None:
-        """Forget which epoch was the best."""
+        """Forget the best epoch and its weights."""
         self.best, self.best_score, self.stale, run.best_epoch = None, -math.inf, 0, None
 
     def stop_early(self, patience: int | None) -> None:
@@ -137,7 +137,7 @@ class Session:
         self.finished = patience is not None and self.stale >= patience
 
     def due(self, step: int, every: int | None) -> bool:
-        """Whether to save between epochs: asked for by number, or because a signal asks to stop."""
+        """Whether to save within an epoch: every so many steps, or because a signal asks to stop."""
         if self.ranks.alone:
             self.asked = self.signal
         return self.asked is not None or (self.saves and every is not None and step % every == 0)

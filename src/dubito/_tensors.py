@@ -7,9 +7,9 @@ Inside the library the class axis is last, a target is either class indices ``(.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +17,41 @@ from torch import Tensor, nn
 from .errors import DubitoError
 
 REDUCTIONS = ("mean", "sum", "none")
+HALF = (torch.float16, torch.bfloat16)
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Half precision becomes float32; float32 and float64 stay as they are."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return x.float() if x.dtype in HALF else x
+
+
+class _FromHalf(torch.autograd.Function):
+    """Half precision to float32; a gradient too large for half precision becomes the largest number it has."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.float()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.dtype = inputs[0].dtype
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        most = torch.finfo(ctx.dtype).max
+        return grads[0].clamp(-most, most).to(ctx.dtype)
+
+
+def from_half(x: Tensor) -> Tensor:
+    """As `at_least_float32`, with a gradient that saturates where half precision would overflow."""
+    if x.dtype not in HALF:
+        return x
+    wide: Tensor = _FromHalf.apply(x)  # type: ignore[no-untyped-call]
+    return wide
 
 
 def full_precision(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -94,10 +122,7 @@ def prepare(
             "logits and target are on two devices", got=f"{logits.device} and {target.device}",
             remedy="move one to the other with .to(device)",
         )  # fmt: skip
-    if not -logits.dim() <= dim < logits.dim():
-        raise DubitoError(
-            "no such class axis", where=f"dim={dim}", got=f"logits of shape {tuple(logits.shape)}"
-        )
+    check_axis(logits, dim, "logits")
     z = at_least_float32(logits).movedim(dim, -1)
     check_classes(z, "logits")
     if target.is_floating_point():
@@ -141,6 +166,12 @@ def check_floating(x: Tensor, name: str) -> None:
         )
 
 
+def check_axis(x: Tensor, dim: int, name: str) -> None:
+    """Refuse a class axis that a tensor does not have."""
+    if not -x.dim() <= dim < x.dim():
+        raise DubitoError("no such class axis", where=f"dim={dim}", got=f"{name} of shape {tuple(x.shape)}")
+
+
 def check_classes(z: Tensor, name: str) -> None:
     """Refuse scores without a single class; `z` has its classes last."""
     if z.shape[-1] == 0:
@@ -158,14 +189,23 @@ def check_indices(target: Tensor, z: Tensor, ignore_index: int) -> None:
     if not checks_values(target) or target.numel() == 0:
         return
     bad = (target != ignore_index) & ((target < 0) | (target >= z.shape[-1]))
+    expected = f"0 to {z.shape[-1] - 1} or ignore_index={ignore_index}"
+    refuse_first(bad, target, "target", "label out of range", expected)
+
+
+def refuse_first(
+    bad: Tensor, values: Tensor, name: str, complaint: str, expected: str, remedy: str | None = None
+) -> None:
+    """Raise an error about the first value that is `bad`, if any is."""
     if bad.any():
         place = tuple(bad.nonzero()[0].tolist())
-        raise DubitoError(
-            "label out of range",
-            where=f"target[{', '.join(map(str, place))}]",
-            expected=f"0 to {z.shape[-1] - 1} or ignore_index={ignore_index}",
-            got=int(target[place]),
-        )
+        got = values[place].item()
+        raise DubitoError(complaint, where=place_in(name, place), expected=expected, got=got, remedy=remedy)
+
+
+def place_in(name: str, place: Sequence[int]) -> str:
+    """A place in a tensor as text: ``name[2, 0]``, and the name alone where the tensor is one number."""
+    return f"{name}[{', '.join(map(str, place))}]" if place else name
 
 
 def check_distribution(weights: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What is tried of a model before the first step: whether it reads the inputs, and whether it can be trained."""
+"""Trying a model before the first step: whether it accepts the inputs, and whether it can be trained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 
 @torch.no_grad()
 def try_model(model: Model, data: LabelledData, name: str) -> None:
-    """Send the first examples through the model, so that what does not fit is told before anything is trained."""
+    """Send the first examples through the model, so that a misfit is reported before anything is trained."""
     try:
         batch = Batches(data)(torch.arange(min(2, len(data))))
         with _judging(model):
@@ -51,7 +51,7 @@ def try_model(model: Model, data: LabelledData, name: str) -> None:
 
 
 def check_parameters(module: nn.Module) -> None:
-    """Refuse a module without trainable parameters, and weights that are not finite to begin with."""
+    """Refuse a module without trainable parameters, or with initial weights that are not finite."""
     if not any(p.requires_grad for p in module.parameters()):
         raise DubitoError("the model has no parameter to train", remedy="set requires_grad on some of them")
     for name, value in module.named_parameters():
@@ -61,7 +61,7 @@ def check_parameters(module: nn.Module) -> None:
 
 @torch.no_grad()
 def check_norms(model: Model, data: LabelledData, order: Order, steps: int) -> None:
-    """Refuse a batch of one example where a batch norm would have a single value per channel to go by."""
+    """Refuse batches of one example if they leave a batch norm with a single value per channel."""
     if order.smallest(steps) > 1:
         return
     single = _norms_of_single_values(model, data)

@@ -4,10 +4,10 @@
                               optimizer.safetensors    and whatever else a procedure keeps
                               state.json               step, state, versions, size and SHA-256 of each file
 
-`state.json` ends with a seal: the SHA-256 of every byte before it. A checkpoint is written beside its place under a
-temporary name, flushed to the disk and renamed, so a process killed at any instant leaves whole ones only. Bytes
-are compared with their SHA-256 before anything reads meaning into them, and both formats, safetensors and JSON,
-hold data and no code. One process writes to a folder at a time (`runs.RunFolder` sees to it).
+`state.json` ends with a seal: the SHA-256 of every byte before it. A checkpoint is written under a temporary name,
+flushed to the disk and renamed, so a process that is killed at any time leaves only whole ones. Bytes are compared
+with their SHA-256 before they are parsed, and both formats, safetensors and JSON, hold data and no code. Only one
+process may write to a folder at a time, which `runs.RunFolder` ensures.
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ def save(
     best: bool = False,
     keep: int = 2,
 ) -> Path:
-    """Write one checkpoint, whole or not at all, and drop those that are no longer needed.
+    """Write one checkpoint, whole or not at all, and remove those no longer needed.
 
     Arguments:
         folder: holds the checkpoints of one run; made if missing.
-        step: number of updates so far. An earlier checkpoint of this step is replaced.
+        step: number of updates so far; a checkpoint of the same step is replaced.
         tensors: group -> name -> tensor: ``{"model": ..., "optimizer": ..., "ema": ...}``. Shared, transposed,
             0-d and half-precision tensors are written by value.
         state: JSON values: epoch, seed, config, ... The hash of `config` is added.
-        best: this is the best so far; it is kept until a better one comes.
-        keep: how many of the last ones are kept.
+        best: whether this is the best so far; the best is kept until a better one comes.
+        keep: how many of the latest are kept.
 
     Returns:
         The folder of this checkpoint.
@@ -210,7 +210,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _clean(folder: Path, step: int) -> None:
-    """Remove what a killed process left, and broken checkpoints of later steps, which were skipped at the start."""
+    """Remove unfinished checkpoints, and broken ones of later steps, which `load_latest` has skipped."""
     for entry in os.listdir(folder):
         if _UNFINISHED.fullmatch(entry):
             log.info("removing an unfinished checkpoint: %s", folder / entry)
@@ -238,7 +238,7 @@ def _remove(path: Path) -> None:
 
 
 def _aside(path: Path) -> Path:
-    """Take a checkpoint out of sight in one instant: a kill never leaves a half-removed one in its place."""
+    """Rename a checkpoint before it is removed, so that a kill never leaves half of one under its name."""
     old = path.with_name(f".{path.name}.old")
     os.rename(path, old)
     return old
@@ -252,7 +252,7 @@ def _retire(path: Path) -> None:
 
 
 def _put(temporary: Path, place: Path) -> None:
-    """Rename into place; an earlier checkpoint of the same step steps aside first."""
+    """Rename into place; a checkpoint of the same step is moved aside first."""
     old = _aside(place) if os.path.lexists(place) else None
     os.rename(temporary, place)
     _files.sync_folder(place.parent)

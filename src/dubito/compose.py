@@ -122,7 +122,7 @@ def assemble(
 
 
 def voted(data: LabelledData, seed: int) -> LabelledData:
-    """The majority label of every example, ties drawn by the seed; data without annotators stay as they are."""
+    """Data with the majority label of every example, ties drawn by the seed; data without annotators unchanged."""
     if data.crowd is None:
         return data
     votes, _ = majority_vote(data.crowd_labels(), seed=seed)
@@ -156,17 +156,17 @@ def estimate_transition(
     folds: int = 0,
     seed: int = 0,
 ) -> Tensor:
-    """T[true, observed] as read from a network that takes the noisy labels at their word.
+    """T[true, observed], estimated from a network trained on the noisy labels as if they were clean.
 
-    Its probabilities on the training inputs, not augmented and in evaluation mode, go to
-    `estimate.anchor_transition`. A network that has learned its labels by heart is too sure of them; with `folds`
-    every example is judged by a network that did not see it.
+    Its probabilities on the training inputs, in evaluation mode and without augmentation, go to
+    `estimate.anchor_transition`. A network that has memorised its labels is too sure of them; with `folds` every
+    example is judged by a network that did not see it.
 
     Arguments:
         train: data -> a model trained on it.
         percentile, at: which example is the anchor of a class: 99.9 "percentile", or 97 "below" as in the code of
             Patrini et al.
-        folds, seed: 0 for one network, or the number and seed of folds for `estimate.out_of_fold`.
+        folds, seed: for `estimate.out_of_fold`; 0 folds is one network trained on all examples.
 
     Returns:
         T ``(K, K)`` in float64.
@@ -216,10 +216,9 @@ def search(
     Log-likelihood chooses within one family of models; to compare methods take accuracy.
 
     Arguments:
-        values: what to try, in order of preference at a tie; None: the method's own grid.
+        values: what to try; of equally good values the first wins. None is the method's own grid.
         parameter: which parameter of the method.
-        out: a folder for the folders of all runs.
-        The others as for `train_method`.
+        out: a folder for the folders of all runs. The others as for `train_method`.
 
     Returns:
         the best run; `run.extra["search"]` is a list of ``{parameter: value, "log_likelihood": number}``.
@@ -257,7 +256,7 @@ def _first_stage(
     valid: LabelledData | None,
     common: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a method needs from the stage before it: (parameters for it, what to report)."""
+    """Run what a method needs first: (parameters for the method, what to report in `run.extra`)."""
     if common.get("out") is not None:
         common = {**common, "out": f"{common['out']}-first"}
     given = {name: params.get(name) for name in ("transition", "alpha")}
@@ -294,6 +293,7 @@ def _teacher(method: Method, params: Mapping[str, Any]) -> tuple[str, dict[str, 
 
 
 def _resolved(method: Method | str, params: Mapping[str, Any]) -> tuple[Method, dict[str, Any]]:
+    """The method and its parameters; those given override those in the text."""
     if isinstance(method, Method):
         return method, dict(params)
     found, spelled = (METHODS[method], {}) if method in METHODS else parse(method)

@@ -67,7 +67,7 @@ def printable(text: str) -> str:
 MOST, FEW = 60, 12  # names that are listed; of more than that the first few
 
 
-def nearest(name: str, names: object) -> str:
+def nearest(name: object, names: object) -> str:
     """A remedy that names the closest valid spelling, or lists what there is.
 
     Example:
@@ -75,7 +75,7 @@ def nearest(name: str, names: object) -> str:
         "did you mean 'smooth'?"
     """
     known = sorted(str(n) for n in names)  # type: ignore[attr-defined]
-    close = get_close_matches(name, known, n=1)
+    close = get_close_matches(str(name), known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
     shown = ", ".join(known if len(known) <= MOST else [*known[:FEW], f"... ({len(known):,} in all)"])

@@ -1,4 +1,4 @@
-"""Predictions of a model over a data set, and what they are worth."""
+"""Predictions of a model over a data set, and their accuracy and log-likelihood."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def evaluate(
 
     Accuracy is that of the most probable *true* class. The log-likelihood of an observed label is that after the
     channel, where the model has one. With several labels per example each given label counts once. Batches are
-    summed one by one and added exactly, so that memory does not grow with the data and several processes (each
-    takes every so-manyth batch) find what one would.
+    summed one by one, and the sums added exactly, so that memory does not grow with the data, and several processes
+    (each takes its share of whole batches) find what one would.
     """
     batches, batch_size = Batches(data), _size(model, batch_size)
     parts = -(-len(data) // batch_size)

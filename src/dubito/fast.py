@@ -1,13 +1,13 @@
 """Many runs at once on one GPU: equal networks stacked along a new first axis, one captured graph per step.
 
-A small network does not fill a GPU. Runs that differ in seed, labels and numeric hyper-parameters, but share the
-network, method and batch size, are trained as one: parameters are stacked to ``(R, ...)``, the step of `train.fit`
-is mapped over the first axis with `torch.vmap`, and since no run reads another's parameters, the gradient of the
-summed loss is each run's own gradient. The data stays on the device; on CUDA the whole step, optimiser included,
-is captured once as a graph and replayed.
+A small network does not fill a GPU. Runs that share network, method and batch size, and differ in seed, labels and
+numeric hyper-parameters, are trained as one: parameters are stacked to ``(R, ...)`` and the step of `train.fit` is
+mapped over the first axis with `torch.vmap`. Since no run reads another's parameters, the gradient of the summed
+loss is each run's own gradient. The data stays on the device; on CUDA the whole step, optimiser included, is
+captured once as a graph and replayed.
 
-The order of examples is that of `train.fit` with ``batching="stream"``, so that a stacked run equals a plain one up
-to rounding (and up to the random numbers of methods that draw any).
+The order of examples is that of `train.fit` with ``batching="stream"``, so a stacked run equals a plain one up to
+rounding, unless its method draws random numbers.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Stack:
     ) -> Iterator[None]:
         """Train all runs, one step per item of the iterator; `visit(e)` is called after each `every`-th epoch.
 
-        All work is queued on a stream of the stack's own, so that several stacks advanced in turn (`together`)
-        fill the gaps in each other's work.
+        All work is queued on the stack's own stream, so that several stacks advanced in turn (`together`) run at
+        the same time.
         """
         with self._place():
             positions = self.rows.new_zeros(len(self.models), batch_size)
@@ -147,7 +147,7 @@ class Stack:
         return self.method.build(**self.static, **values)
 
     def _one(self, values: Mapping[str, Tensor]) -> Step:
-        """The step of one run: the template with its hyper-parameters, whose weights are replaced at the call."""
+        """The step of one run: the template with its hyper-parameters; `functional_call` puts in its weights."""
         stages = self._stages(values)
         model = copy.copy(self.template)
         for name, value in stages.model.items():

@@ -1,9 +1,9 @@
 """Many runs that learn from annotators at once: their procedures stacked along a new first axis.
 
 As `dubito.fast`, for methods whose step is more than a loss of one label: matrices of annotators with a penalty, EM
-around a network, the doctor net. What is mapped over the runs is the procedure itself (`procedures.Plain` and its
-kin), with its parameters and buffers stacked to ``(R, ...)``, so that a stacked run and a plain one share every
-line of their loss. Between epochs the posteriors of EM are brought up to date run by run.
+around a network, the doctor net. The procedure itself (`procedures.Plain` or a subclass) is mapped over the runs,
+with its parameters and buffers stacked to ``(R, ...)``, so that a stacked run and a plain one share all code of
+their loss. Between epochs the posteriors of EM are updated run by run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CrowdStack:
     """R runs of one procedure, trained together by `steps`.
 
     Arguments:
-        procedures: one per run, around a model of its own start; `begin` has been called with the run's data.
+        procedures: one per run, around a model with its own initial weights; `begin` has been called with the data.
         data: per run its training examples, all of one size, on one device and sharing `inputs`. Every example has
             the same number of labels (or all have one, without annotators).
         seeds: per run, what keys the order of its examples.
@@ -140,7 +140,7 @@ class CrowdStack:
             state[f"model.{name}"].copy_(value)
 
     def _begin_epoch(self, epoch: int) -> None:
-        """As the procedure's own: EM brings posteriors up to date at the end of a round."""
+        """As the procedure's own: EM updates its posteriors at the end of a round."""
         self.template.epoch = epoch
         if isinstance(self.template, GeneralisedEM) and self.template.round_ends(epoch):
             self._update()

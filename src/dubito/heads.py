@@ -1,10 +1,9 @@
 """Heads: features -> the parameters of a distribution over logits.
 
 A head maps features ``(..., in_features)`` to a `Latent` whose class axis is last; links and losses read it.
-Every head starts from a generator of its own (`generator=None` means a fresh one seeded with 0), so building
-a model never touches torch's global state, and two heads built alike start with the same mean layer. The
-start is Glorot uniform with zero biases by default, as in the papers' Keras code; ``init="torch"`` gives the
-start of `torch.nn.Linear`.
+Weights are drawn from a generator that is handed in (`generator=None` means a fresh one seeded with 0), never from
+torch's global one, so two heads built alike start with the same mean layer. By default they are Glorot uniform with
+zero biases, as in the papers' Keras code; ``init="torch"`` gives the start of `torch.nn.Linear`.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ COVARIANCES = ("full", "diagonal", "isotropic", "identity")
 
 
 class Latent(NamedTuple):
-    """What a head says about the logits u of an example; absent parts are None.
+    """The parameters of a distribution over the logits u of an example; absent parts are None.
 
-    Gaussian heads mean u = mean + factors e_R + scale * e_K with e standard normal, so their covariance is
+    For Gaussian heads u = mean + factors e_R + scale * e_K with e standard normal, so the covariance is
     ``factors factors' + diag(scale^2)``. `root` is the c of the logistic-normal Sigma^(1/2) = c c' + lam I.
 
     Shapes: mean and scale ``(..., K)``, factors ``(..., K, R)``, root ``(..., K)``, ``(..., 1)`` or
@@ -40,7 +39,7 @@ class Latent(NamedTuple):
 
 
 class Head(nn.Module):
-    """What heads share: sizes, the check of their input, and whether they are `noisy`: their latent has a scale."""
+    """What heads share: sizes, the check of the input, and `noisy`, which says that the latent has a scale."""
 
     noisy = False
 
@@ -65,7 +64,7 @@ class Point(Head):
 
     Arguments:
         in_features, num_classes: widths of the layer.
-        generator: source of the start; None is a fresh generator seeded with 0.
+        generator: source of the initial weights; None is a fresh generator seeded with 0.
         init: ``"glorot"`` (uniform, zero bias) or ``"torch"`` (that of `torch.nn.Linear`).
 
     Example:
@@ -294,5 +293,5 @@ class LogisticNormal(Head):
 
 
 def _positive(raw: Tensor) -> Tensor:
-    # The default threshold of softplus costs 2e-9 above 20; 50 costs nothing in float64.
+    # Above its threshold softplus returns its input: an error of 2e-9 at the default of 20, none in float64 at 50.
     return F.softplus(at_least_float32(raw), threshold=50.0) + MIN_SCALE

@@ -1,16 +1,18 @@
-"""One run of any network as captured steps on a stream of its own; several of them fill a GPU.
+"""A lane: one run of any network, its steps captured as a CUDA graph and replayed on a stream of their own.
 
-`fast.Stack` trains many small networks as one; a network with batch norm, or one large enough to use its kernels
-well, is better left alone and replayed beside others (`fast.together`). A lane makes the same steps as `train.fit`
-with ``batching="stream"``: same order, same augmentation, same optimiser; random noise and dropout come from the
-device's own generator, so that where there are any the draws are others. On the CPU the steps are run as they are,
-and else equal the plain loop's. A batch that runs across the end of an epoch is made after the epoch is judged. A
-lane can be left at the end of an epoch and taken up again in another process.
+`fast.Stack` trains many small networks as one. Networks with batch norm cannot be stacked, and those with large
+kernels gain little by it: several lanes that advance in turn (`fast.together`) fill the GPU instead.
+
+A lane makes the steps of `train.fit` with ``batching="stream"``: same order, same augmentation, same optimiser.
+Only noise and dropout differ, which come from the device's own generator. On the CPU the steps run uncaptured, with
+the results of the plain loop. A batch that spans two epochs is made after the first of them is scored. A lane can
+stop at the end of an epoch and be resumed in another process.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +35,7 @@ from .heads import Latent
 from .model import Model
 from .procedures import Distillation
 
-AHEAD = 48  # steps: a lane that is scored holds up the host while the others work off theirs
+AHEAD = 48  # steps queued at most: they keep a lane busy while the host waits for the scores of another
 
 
 def runs_as_lane(stages: Stages) -> bool:
@@ -49,10 +51,10 @@ def runs_as_lane(stages: Stages) -> bool:
 
 @contextmanager
 def settings(lanes: int) -> Iterator[None]:
-    """TF32 products, and cuDNN's algorithms as they suit so many lanes; the old settings come back at the end.
+    """TF32 products, and the choice of cuDNN's algorithms that suits so many lanes; restored at the end.
 
-    The algorithm that a search finds fastest has the device to itself, and fills it. Those that cuDNN's heuristics
-    name leave room for one another: of eight WRN-28-2 together they make more steps, of one alone fewer
+    cuDNN's search times each algorithm alone and finds one that fills the device. Its heuristics choose algorithms
+    that leave room for one another: eight WRN-28-2 together are faster with these, one alone is slower
     (`benchmarks/lanes.py`).
 
     Example:
@@ -77,9 +79,9 @@ class Lane:
         stages: the method's stages; its procedure is `Plain`, `CoTeaching`, `SelfPaced` or `Distillation`.
         data: training examples; moved to `device`.
         augment: as in `train.fit`.
-        half: the backbone in bfloat16, on a GPU only: by kernels of ours (`_fused`) where they know the network,
-            else by autocast with channels-last memory.
-        compile: fuse the kernels of other backbones with torch.compile, on a GPU only.
+        half: on a GPU, run the backbone in bfloat16: by our own kernels (`_fused`) where there are any for the
+            network, else by autocast with channels-last memory.
+        compile: on a GPU, compile backbones without kernels of their own by torch.compile.
     """
 
     def __init__(
@@ -104,13 +106,13 @@ class Lane:
         if compile and self.on_gpu:
             augment = None if augment is None else torch.compile(augment, dynamic=False)
         self.stages, self.data, self.seed, self.augment = stages, data.to(device), seed, augment
-        # A tensor, so that lanes of other seeds share compiled kernels.
+        # A tensor, so that compiled augmentation serves lanes of any seed.
         self.key = torch.tensor(seed, device=device)
         self.compile, self.fused = compile and self.on_gpu, dict[Model, Fast]()
         self.models: list[Model] = []  # those of the procedure, and a teacher
         self.networks = [self._network(m) for m in self.procedure.children() if isinstance(m, Model)]
         self.stream = own_stream(self.on_gpu)
-        self.waiting: deque[torch.cuda.Event] = deque()  # the end of each step that may be under way
+        self.waiting: deque[torch.cuda.Event] = deque()  # one for the end of each step not known to be done
         self.epoch = 0
         self.memory: dict[str, Any] = {"notes": {}}  # JSON that travels with the checkpoint
 
@@ -131,34 +133,35 @@ class Lane:
         """Train, one step per item of the iterator; `visit(e)` is called after each `every`-th epoch.
 
         Arguments:
-            steps: the length of the run where it ends within the last epoch.
-            folder: where a checkpoint is looked for at the start.
-            leave: asked at the end of each epoch; if it says so, a checkpoint is written and the iterator ends.
-            save_every: epochs between further checkpoints, for a process that is killed; 0 for none.
+            steps: the length of the run, where it ends within the last epoch.
+            folder: where checkpoints are written; the latest one there is resumed.
+            leave: asked at the end of each epoch; if True, a checkpoint is written and the iterator ends.
+            save_every: epochs between checkpoints that guard against a killed process; 0 for none.
         """
-        total, count = steps or -(-len(self.data) * epochs // batch_size), len(self.data)
+        count, device = len(self.data), self.data.device
+        total = steps or math.ceil(count * epochs / batch_size)
         self._make_fast(batch_size)
         with self.context():
-            plan = Plan(-(-count // batch_size) + 1, batch_size, self.data.device)
+            plan = Plan(math.ceil(count / batch_size) + 1, batch_size, device)
             opt, rule = self._optimizer(optimizer), rule_of(self.procedure, batch_size)
-            rates = [float(group["lr"]) for group in opt.param_groups]  # a checkpoint holds those of its step
+            rates = [float(group["lr"]) for group in opt.param_groups]  # before those of a checkpoint's step
             self.epoch = 0 if folder is None else self._resume(folder, opt)
             done = self.epoch * count // batch_size
             if schedule is not None:
                 plan.set_rates(opt, rates, schedule, total, done)
         step = captured(lambda: self._step(opt, plan, rule), self.stream)
-        where = self.data.device
-        batches = stream_batches(count, [self.seed], epochs, batch_size, where, start=self.epoch)
+        batches = stream_batches(count, [self.seed], epochs, batch_size, device, start=self.epoch)
         for number in range(self.epoch + 1, epochs + 1):
             self.procedure.train()
             with self.context():
-                first, several = next(batches)
-                several = several[: total - done, 0]
-                plan.set_epoch(several, first, number - 1)
-            for _ in range(len(several)):
+                first, positions = next(batches)
+                positions = positions[: total - done, 0]
+                plan.set_epoch(positions, first, number - 1)
+            for _ in range(len(positions)):
                 with self.context():
                     step()
-                    self._mark()
+                    if self.stream is not None:
+                        self.waiting.append(self.stream.record_event())
                 done += 1
                 yield
             self.epoch = number
@@ -175,23 +178,19 @@ class Lane:
         hand_over(self.stream)
 
     def behind(self) -> bool:
-        """Whether `AHEAD` steps wait on the stream, so that others go first: one more would hold up its caller.
+        """Whether `AHEAD` steps are queued already, so that other lanes should go first.
 
-        Lanes that are asked in turn would all be as slow as one of many small kernels, with the device half idle.
+        CUDA blocks a caller whose queue is full: one lane of many small kernels would then hold up all the others.
         """
         while self.waiting and self.waiting[0].query():
             self.waiting.popleft()
         return len(self.waiting) >= AHEAD
 
-    def _mark(self) -> None:
-        if self.stream is not None:
-            self.waiting.append(self.stream.record_event())
-
     def _save(self, folder: str | Path, opt: torch.optim.Optimizer) -> None:
         with self.context():
             moments, meta = checkpoint.optimizer_tensors(opt)
             tensors = {"model": self.model.state_dict(), "optimizer": moments}
-            if more := self._more():
+            if more := self._procedure_state():
                 tensors["procedure"] = more
             checkpoint.save(
                 folder, self.epoch, tensors, {"optimizer": meta, "seed": self.seed, **self.memory}
@@ -202,19 +201,19 @@ class Lane:
         if found is None:
             return 0
         self.model.load_state_dict(found.tensors["model"])
-        for name, value in self._more().items():
+        for name, value in self._procedure_state().items():
             value.copy_(found.tensors["procedure"][name])
         checkpoint.restore_optimizer(opt, found.tensors["optimizer"], found.state["optimizer"])
         self.memory |= {k: found.state[k] for k in self.memory}
         return found.step
 
-    def _more(self) -> dict[str, Tensor]:
-        """What a procedure holds besides the model that is judged: a second network, a threshold."""
+    def _procedure_state(self) -> dict[str, Tensor]:
+        """What a procedure holds besides the model that is evaluated: a second network, a threshold."""
         return {k: v for k, v in self.procedure.state_dict().items() if not k.startswith("model.")}
 
     @contextmanager
     def context(self) -> Iterator[None]:
-        """The lane's stream; needed around anything that reads its model while it trains."""
+        """Work on the lane's stream; needed around anything that reads its model while it trains."""
         if self.stream is None:
             yield
             return
@@ -249,34 +248,34 @@ class Lane:
 
     def _network(self, model: Model) -> Step:
         """A network of the procedure as a step of this lane."""
-        self._settle(model)
+        self._adopt(model)
         parts = model, self._tabulated(self.stages), partial(self._latent, model)
         if not isinstance(self.procedure, Distillation):
             return Step(*parts)
         teacher = self.procedure.teacher.to(self.data.device)
-        self._settle(teacher)
-        return Taught(*parts, against=self.procedure.against, teacher=partial(self._says, teacher))
+        self._adopt(teacher)
+        return Taught(*parts, against=self.procedure.against, teacher=partial(self._log_probs_of, teacher))
 
-    def _settle(self, model: Model) -> None:
+    def _adopt(self, model: Model) -> None:
         self.models.append(model)
         if self.half:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def _says(self, model: Model, x: Tensor) -> Tensor:
+    def _log_probs_of(self, model: Model, x: Tensor) -> Tensor:
         return model.log_probs(self._latent(model, x))
 
     def _make_fast(self, batch_size: int) -> None:
-        """Kernels for steps of this size: ours for the networks that they know, else compiled ones."""
+        """Kernels for steps of this size: our own where there are any for the network, else compiled ones."""
         example = self.data.batch(torch.zeros(1, dtype=torch.int64, device=self.data.device))
         for model in self.models:
             if self.half and suits(model.backbone, (batch_size, *example.shape[1:])):
                 self.fused[model] = fast(model.backbone)
             elif self.compile:
-                # Sizes are compiled in: a batch of another size, at scoring, must not make later lanes slow.
+                # Not dynamic: a batch of another size, at scoring, would leave all lanes with slower kernels.
                 model.backbone.compile(dynamic=False)
 
     def _tabulated(self, stages: Stages) -> Stages:
-        """What the target function makes of each class, looked up: a graph cannot hold work of the host."""
+        """The stages with the target function as a table by class: a captured step cannot run it on the host."""
         if stages.target is None or is_label_noise(stages):
             return stages
         classes = self.model.num_classes
@@ -288,13 +287,13 @@ class Lane:
         return make(self.procedure.named_parameters(), **options)  # type: ignore[no-any-return]
 
     def _latent(self, model: Model, x: Tensor) -> Latent:
-        """The backbone in half precision, where that is wanted; the head, the loss and the scores in float32."""
+        """The backbone in half precision, if wanted; head, loss and scores in float32."""
         if not self.half:
             return model.latent(x)
         fused = self.fused.get(model)
         if fused is not None and fused.takes(x):
             return model.head(fused(x))  # type: ignore[no-any-return]
-        # Without the cache: a cast made during capture would be reused outside of it.
+        # Without the cache, which would reuse a cast made during capture outside of it.
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
             features = model.backbone(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)
         return model.head(features.float())  # type: ignore[no-any-return]

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._tensors import at_least_float32, check_broadcast, check_classes, check_floating, checks_values
+from ._tensors import (
+    at_least_float32,
+    check_axis,
+    check_broadcast,
+    check_classes,
+    check_floating,
+    checks_values,
+)
 from .errors import DubitoError
 from .integrals import (
     BoundedTemperature,
@@ -22,6 +29,7 @@ from .integrals import (
     predictive_variance,
     sampled_log_softmax,
 )
+from .integrals.sampled import hard_log_softmax
 from .losses.bi_tempered import tempered_log_softmax, tempered_softmax
 
 __all__ = [
@@ -62,10 +70,7 @@ def log_softmax(logits: Tensor, temperature: float | Tensor = 1.0, *, dim: int =
     """
     check_floating(logits, "logits")
     check_temperature(temperature)
-    if not -logits.dim() <= dim < logits.dim():
-        raise DubitoError(
-            "no such class axis", where=f"dim={dim}", got=f"logits of shape {tuple(logits.shape)}"
-        )
+    check_axis(logits, dim, "logits")
     check_classes(logits.movedim(dim, -1), "logits")
     check_broadcast(logits=logits.movedim(dim, -1), temperature=temperature)
     return _log_softmax(at_least_float32(logits).movedim(dim, -1), temperature).movedim(-1, dim)
@@ -117,7 +122,7 @@ def centred_logits(log_p: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
 def logistic_normal_log_softmax(
     mean: Tensor, temperature: float | Tensor = 1.0, *, dummy: bool = True
 ) -> Tensor:
-    """What a logistic-normal model predicts: its mean without noise, for the K real classes.
+    """The prediction of a logistic-normal model: the softmax of its mean, over the K real classes.
 
         with a dummy class:  S_C(mean / tau) without its last entry, renormalised = softmax(mean / tau)
         without:             S_C(mean / tau)
@@ -153,16 +158,10 @@ def _log_softmax(z: Tensor, temperature: float | Tensor) -> Tensor:
         return _log_argmax(z)
     if not isinstance(temperature, Tensor) and temperature == 1:
         return z.log_softmax(-1)
-    # Centred first: z / tau may overflow where the differences that matter do not.
-    return ((z - _top(z)) / temperature).log_softmax(-1)
+    # Centred first: z / tau may overflow although only differences of z matter.
+    return ((z - z.detach().amax(-1, keepdim=True)) / temperature).log_softmax(-1)
 
 
 def _log_argmax(z: Tensor) -> Tensor:
-    winners = z == _top(z)
-    shares = torch.where(winners, -winners.sum(-1, keepdim=True).to(z.dtype).log(), -torch.inf)
-    # Tied to z with zero gradient, so that a model at temperature 0 still runs backwards.
-    return torch.where(torch.zeros_like(winners), z, shares)
-
-
-def _top(z: Tensor) -> Tensor:
-    return z.detach().amax(-1, keepdim=True)
+    # Tied to z with zero gradient, so that a model at temperature 0 can still be differentiated.
+    return torch.where(torch.zeros_like(z, dtype=torch.bool), z, hard_log_softmax(z))

@@ -1,8 +1,8 @@
-"""The methods of the papers, by name: which stages each one puts together, its defaults, grid and advice.
+"""The methods of the papers, by name: the stages that each one combines, its defaults, grid and advice.
 
 A method is data. Its parameters and their defaults are the arguments of its `stages` function, and variants are
-parameters: ``ln:covariance=diagonal``, ``het:temperature=0.5,rank=2``. A method of your own is a `Method` in your
-own file, named as ``mine.py:mine``.
+parameters: ``ln:covariance=diagonal``, ``het:temperature=0.5,rank=2``. A method of your own is a `Method` in a file
+of your own, and is named ``mine.py:mine``.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def _smooth(alpha: float = 0.1) -> Stages:
     return Stages(target=partial(targets.smooth, alpha=alpha))
 
 
+# `percentile`, `at` and `folds` are for `compose.train_method`, which estimates the matrix beforehand.
 def _forward(
     alpha: float | None = None,
     percentile: float = 99.9,
@@ -66,7 +67,7 @@ def _unmix(target: Tensor, num_classes: int, *, transition: Tensor | None, alpha
 
 
 def _matrix(num_classes: int, transition: Tensor | None, alpha: float | None) -> Tensor:
-    """The matrix of a correction: given or estimated, or symmetric with a share alpha drawn anew."""
+    """The matrix of a correction: the given or estimated one, or that of labels redrawn with probability alpha."""
     if transition is None and alpha is None:
         raise DubitoError(
             "this method needs a transition matrix",
@@ -239,10 +240,10 @@ def _value(text: str) -> Any:
 
 
 def _from_file(path: Path, name: str) -> Method:
-    """Import a user's own file, as asked, and take the method of that name from it.
+    """Import a user's file and return the method of that name from it.
 
-    The module's name holds a hash of the file: it is imported once, its functions can stand in the configuration
-    of a run, and after an edit it is another module.
+    The module is named after a hash of the file, so that it is imported once, its functions can be named in the
+    configuration of a run, and an edited file is another module.
     """
     if not path.is_file():
         raise DubitoError("no such file of methods", got=str(path))

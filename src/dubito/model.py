@@ -2,8 +2,7 @@
 
     x -> backbone -> h -> head -> latent -> link -> log p(y | x) -> channel -> log p(y~ | x) -> loss(., target)
 
-Stages compose freely where that has a meaning. `check_stages` is the small table of what does not, and says so
-in a sentence before anything is trained.
+Stages combine freely; the few combinations that mean nothing are refused by `check_stages` before training.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Model(nn.Module):
         integration: how the expected softmax of a Gaussian head is computed: auto, quadrature, fixed, qmc or mc.
         samples: draws per example for qmc and mc.
         link: replaces the head's own link: a function of the mean logits that returns log-probabilities.
-        channel: log p(true) -> log p(observed), or None where labels are taken at their word.
+        channel: log p(true) -> log p(observed); None takes observed labels as true.
 
     Example:
         >>> model = Model(nn.Identity(), heads.Point(4, 3))
@@ -44,8 +43,8 @@ class Model(nn.Module):
         True
     """
 
-    evaluation_batch = 1024  # examples that are scored at a time unless the caller says otherwise
-    compiled_methods: tuple[str, ...] = ("latent",)  # what runs backbone and head, for `fit(compile=True)`
+    evaluation_batch = 1024  # examples scored at a time, by default
+    compiled_methods: tuple[str, ...] = ("latent",)  # what `fit(compile=True)` compiles
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Model(nn.Module):
         self.temperature, self.integration, self.samples, self.link = temperature, integration, samples, link
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without compiled methods (`fit(compile=True)`), which in a copy would read the weights of this one."""
+        """Without methods compiled by `fit(compile=True)`: in a copy they would still read this model's weights."""
         return {name: value for name, value in vars(self).items() if name not in self.compiled_methods}
 
     @property
@@ -86,8 +85,8 @@ class Model(nn.Module):
     def latent(self, x: Tensor) -> heads.Latent:
         """The head's distribution over logits, in float32 at least.
 
-        Of a model under autocast only the backbone runs in half precision: a head costs little, and small
-        temperatures divide what it loses.
+        Under autocast only the backbone runs in half precision: a head costs little, and a small temperature
+        would magnify its rounding errors.
         """
         features = self.backbone(x)
         kind = features.device.type
@@ -97,7 +96,7 @@ class Model(nn.Module):
             return self.head(at_least_float32(features))  # type: ignore[no-any-return]
 
     def at_full_size(self, latent: heads.Latent) -> heads.Latent:
-        """The latent as losses want it that read no log-probabilities; that of pixels may have to be enlarged."""
+        """The latent for losses that read it directly; a model of pixels enlarges it to the size of the mask."""
         return latent
 
     def log_probs(
@@ -140,7 +139,7 @@ class Model(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """log p(true class | x): what a user wants to know."""
+        """log p(true class | x), the model's prediction."""
         return self.log_probs(self.latent(x))
 
     def observed(self, log_p: Tensor, annotators: Tensor | None = None) -> Tensor:
@@ -163,11 +162,11 @@ def example_losses(
     noise: tuple[Tensor, Tensor | None] | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """One loss per label: the stage after the latent, with nothing normalised or tempered twice.
+    """One loss per label, computed from the latent without normalising or tempering anything twice.
 
-    Losses of this library are called through their bodies on log-probabilities. The logistic-normal likelihood
-    reads the latent (its temperature is the model's) and bi-tempered reads the logits. Any other callable gets
-    the observed log-probabilities as logits and ``reduction="none"``, and must return one number per label.
+    The logistic-normal likelihood reads the latent (its temperature is the model's) and bi-tempered the logits.
+    The other losses of this library are called through their bodies, on log-probabilities. Any other callable
+    gets the observed log-probabilities as logits and ``reduction="none"``, and must return one number per label.
 
     Arguments:
         row: the example that each label belongs to, where examples have several labels or none.
@@ -196,8 +195,8 @@ def example_losses(
         )
     log_p = model.log_probs(latent, noise=noise, generator=generator)
     log_p = log_p if row is None else log_p[row]
-    whole = function is not nll or target.is_floating_point() or annotators is None
-    if not whole and getattr(model.channel, "sparse", False):
+    only_given = function is nll and not target.is_floating_point() and annotators is not None
+    if only_given and getattr(model.channel, "sparse", False):
         return -model.channel.log_given(log_p, annotators, target)  # type: ignore[union-attr, operator, no-any-return]
     log_q = model.observed(log_p, annotators)
     if function in BODIES:
@@ -206,15 +205,18 @@ def example_losses(
 
 
 def _is_integral(model: Model, latent: heads.Latent, target: Tensor) -> bool:
-    """Whether the likelihood of a label is one integral: right where p is tiny, as that of all classes is not."""
+    """Whether to integrate the label's likelihood alone, which stays accurate where it is tiny.
+
+    The integral over all classes at once loses digits there.
+    """
     plain = model.channel is None and model.link is None and not target.is_floating_point()
-    # A latent of fewer pixels than the mask has: its log-probabilities are enlarged first.
+    # Shapes differ where a mask has more pixels than the latent, whose log-probabilities are then enlarged first.
     gaussian = latent.scale is not None and latent.factors is None and latent.mean.shape[:-1] == target.shape
     return plain and gaussian and model.integration in ("auto", "quadrature", "fixed")
 
 
 def check_stages(model: Model, loss: Loss) -> None:
-    """Refuse compositions that mean nothing, before the first step."""
+    """Refuse combinations of stages that mean nothing."""
     function, options = unwrap(loss)
     check_call(function, options, arguments=3 if function is logistic_normal_nll else 2)
     is_ln_head, is_ln_loss = isinstance(model.head, heads.LogisticNormal), function is logistic_normal_nll

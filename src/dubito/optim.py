@@ -1,7 +1,7 @@
-"""Optimisers and schedules of the papers, as functions that a run can be described by.
+"""The papers' optimisers and schedules, as functions that the config of a run can name.
 
-An optimiser is a function of named parameters; a schedule is a pure function of the step that returns the factor
-on the learning rate. Both are importable functions or partials of them, so that a run's config can name them.
+An optimiser is a function of named parameters; a schedule is a pure function of the step that returns a factor on
+the learning rate. Both are importable functions or partials of them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def lars(
 
 
 def _made(kind: type[Made], found: list[dict[str, Any]], **options: Any) -> Made:
-    """The optimiser; what torch refuses is said in a sentence of ours."""
+    """The optimiser; settings that torch refuses become one sentence."""
     try:
         return kind(found, **options)
     except (ValueError, IndexError, RuntimeError) as error:
@@ -89,10 +89,11 @@ def _made(kind: type[Made], found: list[dict[str, Any]], **options: Any) -> Made
 
 
 def groups(parameters: Named, weight_decay: float, decay: str) -> list[dict[str, Any]]:
-    """Parameter groups with weight decay.
+    """Parameter groups with weight decay on all parameters, or on some.
 
-    On all parameters ("all"), on those with two or more axes ("matrices"), or on those of networks ("networks"):
-    matrices, but not the channel's, which weight decay would pull to uniform confusion.
+    Arguments:
+        decay: ``"all"``; ``"matrices"``, those with two or more axes; ``"networks"``, matrices except those of the
+            channel, which weight decay would pull towards uniform confusion.
     """
     if decay not in DECAYS:
         raise DubitoError("unknown rule for weight decay", expected=" or ".join(DECAYS), got=repr(decay))
@@ -120,11 +121,11 @@ def _fused(found: list[dict[str, Any]], options: dict[str, Any]) -> dict[str, An
 
 
 class RowAdam(torch.optim.Adam):
-    """Adam that leaves rows without a gradient alone, where gradients are row-sparse.
+    """Adam that, for row-sparse gradients, updates only the rows that have one.
 
-    Dense gradients are treated as by Adam. Of a sparse one only the rows that occur are read and written: their
-    moments decay when they occur, not at every step, and weight decay does not apply. When all rows occur in all
-    steps this is Adam.
+    Dense gradients are treated as by Adam. For a sparse one, only the rows in it are read and written: their
+    moments decay at the steps in which they occur, and weight decay does not apply. If every row occurs in every
+    step, this is Adam.
     """
 
     @torch.no_grad()
@@ -162,8 +163,11 @@ class RowAdam(torch.optim.Adam):
 
 
 def _rows_once(gradient: Tensor) -> Tensor:
-    """A sparse gradient in which every row occurs once: itself where its rows rise, which is cheaper to see than
-    to sort (autograd forgets that it is so)."""
+    """A sparse gradient in which every row occurs once.
+
+    On the CPU, rows that already rise are returned as they are: autograd drops the mark that they are coalesced,
+    and the comparison is cheaper than sorting them again.
+    """
     rows = gradient._indices()[0]
     rises = gradient.device.type == "cpu" and bool((rows[1:] > rows[:-1]).all())
     return gradient if rises else gradient.coalesce()
@@ -173,8 +177,8 @@ class LARS(torch.optim.Optimizer):
     """Momentum SGD whose step is scaled per tensor by trust |w| / (|g| + wd |w|).
 
     Arguments:
-        trust: the trust coefficient. Tensors with zero norm use the plain rate, and so do vectors (biases, scales
-            of normalisation) unless they decay.
+        trust: the trust coefficient. Tensors with zero norm use the plain rate, as do vectors (biases, scales of
+            normalisation) without weight decay.
 
     Reference:
         lukasik2020 sec. B.2

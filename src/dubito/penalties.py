@@ -1,8 +1,8 @@
 """Penalties: confusion matrices -> one number that is added to the loss.
 
-Each takes a channel, or matrices ``(..., K, K)``, and a weight; the mean over annotators makes the weight mean
-the same for three annotators and for three thousand. The trace can be estimated without bias from the
-annotators of a batch, so that a step never reads those it has no label of.
+Each takes a channel, or matrices ``(..., K, K)``, and a weight. They average over annotators, so that one weight
+suits three annotators as well as three thousand. The trace can be estimated without bias from the annotators of a
+batch, so that a step reads no others.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def trace(
         weight * (1/R) sum_r tr(A_r)
         from a batch:  weight * (1/R) sum over its labels l of tr(A_{r_l}) / (n_{r_l} fraction)
 
-    Each label of annotator r enters a batch with probability `fraction`, and there are n_r of them, so the
-    second form has the first as its mean (annotators without any label left out). The sum over annotators of
-    the paper's eq. 4 is R times this.
+    Each of the n_r labels of annotator r enters a batch with probability `fraction`, so the expectation of the
+    second form is the first (without annotators who gave no label). The paper's eq. 4 sums over annotators, which
+    is R times this.
 
     Shapes: matrices ``(..., K, K)``, annotators ``(...)`` -> a scalar.
 
@@ -72,7 +72,7 @@ def frobenius(channel: Channel | Tensor, *, weight: float = 0.01) -> Tensor:
 
         weight * (1/R) sum_r sum_ij A_r[i, j]^2
 
-    It is least at uniform rows, where it is 1, and K at the identity.
+    It is 1 at uniform rows, its minimum, and K at the identity.
 
     Shapes: matrices ``(..., K, K)`` -> a scalar.
 
@@ -95,8 +95,8 @@ def log_det(
 ) -> Tensor:
     """Log-determinant of the confusion matrices.
 
-        "volume":   weight * (1/R) sum_r 1/2 log det(A_r' A_r + ridge I)      small volume, as with the trace
-        "stacked": -weight * log det((1/R) sum_r A_r' A_r + ridge I)          a crowd that spans the classes
+        "volume":   weight * (1/R) sum_r 1/2 log det(A_r' A_r + ridge I)      minimises volume, as the trace does
+        "stacked": -weight * log det((1/R) sum_r A_r' A_r + ridge I)          lets the crowd tell classes apart
 
     With ridge 0 the volume is log |det A_r|, without a lower bound; a small ridge bounds value and gradient.
 

@@ -1,4 +1,4 @@
-"""The folder of a run: everything it was told, did and found, and one process at a time.
+"""The folder of a run: its configuration, its records and checkpoints, its result; for one process at a time.
 
 runs/mine/config.json       the configuration and its SHA-256, the identity of the run
           starts.jsonl      one line per start: time, process, versions, threads, seed, step resumed from
@@ -40,11 +40,10 @@ class RunFolder:
     """A run folder, held by this process while the ``with`` block lasts.
 
     Arguments:
-        path: the folder; made if missing, taken up again if it holds a run of the same configuration, refused if it
-            is anything else.
+        path: the folder; made if missing, resumed if it holds a run of the same configuration, else refused.
         config: what identifies the run: JSON values, dataclasses, importable functions (`canonical_json`).
         seed: recorded at each start.
-        since: entries, at any depth, that older folders lack; such a folder goes on without them.
+        since: entries, at any depth, that older folders lack; such a folder is resumed without them.
 
     Example:
         >>> import tempfile
@@ -80,7 +79,7 @@ class RunFolder:
         _files.make_folder(self.path)
         self._lock = _lock.acquire(self.path)
         try:
-            self._refuse()  # once more: it may have become another run's before the lock was ours
+            self._refuse()  # again: another run may have taken the folder before we had the lock
             if _files.kind_of(self.path / "config.json") == "nothing":
                 content = {"sha256": self.hash, "config": self.config}
                 _files.replace_file(self.path / "config.json", _pretty(content))
@@ -104,7 +103,7 @@ class RunFolder:
             self._lock = None
 
     def _refuse(self) -> None:
-        """Refuse a place that is not ours to write to, touching nothing."""
+        """Refuse a path that this run must not write to, without touching it."""
         kind = _files.kind_of(self.path)
         if kind == "nothing":
             return
@@ -112,9 +111,8 @@ class RunFolder:
             raise DubitoError(
                 "not a run folder", where=str(self.path), expected="a folder or nothing", got=kind
             )
-        if not self.path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(
-            self.path, os.W_OK | os.X_OK
-        ):
+        writable = self.path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+        if not writable or not os.access(self.path, os.W_OK | os.X_OK):  # root has access to everything
             raise DubitoError(
                 "the run folder is read-only", where=str(self.path), remedy="choose another folder"
             )
@@ -132,7 +130,7 @@ class RunFolder:
             raise DubitoError("not a folder for checkpoints", where=str(self.checkpoints), got=kind)
 
     def _agree(self, found: Mapping[str, Any]) -> None:
-        """Refuse the folder of another configuration; an older folder goes on under its own."""
+        """Refuse the folder of another configuration; an older folder keeps its own, which has fewer entries."""
         ours = as_before(self.config, found["config"], self._since)
         if config_hash(ours) != found["sha256"]:
             raise DubitoError(
@@ -168,6 +166,7 @@ class RunFolder:
         return found
 
     def _cut(self, name: str, size: int) -> None:
+        """Drop the lines that were written after the checkpoint."""
         fd = self._files[name]
         if os.fstat(fd).st_size < size:
             log.warning("%s is shorter than at the last checkpoint: records are missing", self.path / name)
@@ -286,14 +285,14 @@ def _machine() -> dict[str, Any]:
 
 def _difference(ours: Any, theirs: Any, found: str) -> str:
     """The first entry in which two configurations differ, for the message."""
-    place = []
+    path = []
     while isinstance(ours, dict) and isinstance(theirs, dict):
         key = next((k for k in sorted(set(ours) | set(theirs)) if ours.get(k) != theirs.get(k)), None)
         if key is None:
             break
-        place.append(str(key))
+        path.append(str(key))
         ours, theirs = ours.get(key), theirs.get(key)
-    if not place:
+    if not path:
         return f"config {found[:12]}"
-    name, there, here = ".".join(place), str(theirs)[:60], str(ours)[:60]
+    name, there, here = ".".join(path), str(theirs)[:60], str(ours)[:60]
     return f"config {found[:12]} with {name}={there} instead of {here}"

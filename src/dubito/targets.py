@@ -1,4 +1,4 @@
-"""Targets: what a label becomes before the loss sees it, as weights over the classes ``(..., C)``.
+"""Targets: functions from labels to weights over the classes ``(..., C)``, which the loss then reads.
 
 The negative log-likelihood is linear in these weights, so smoothing, smearing by any matrix, backward correction
 and stochastic label noise are all one tensor handed to `dubito.nll`. Weights are made in float64 where the
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ._matrices import check_invertible, check_square, check_stochastic
 from ._numbers import Number, check_interval
-from ._tensors import as_weights, checks_values, expect, full_precision
+from ._tensors import as_weights, checks_values, expect, full_precision, refuse_first
 from .errors import DubitoError
 
 
@@ -115,11 +115,11 @@ def label_noise(
         w~ = w + sigma eps,                        eps ~ N(0, I_L)
         w~ = w + sigma (eps - (1/L) sum_k eps_k)   centred: the weights keep their sum
 
-    Not renormalised, so weights may be negative and the loss is unbounded below; in expectation it is the loss.
-    The gradient of the loss in the logits is (sum_k w~_k) p - w~, in which noise of the sum multiplies the
-    prediction: on a class that is predicted surely its variance is L - 1 times that on the others. Centred
-    it is p - w~. TensorFlow's cross-entropy has that gradient for weights of any sum: a network trained with
-    it saw, up to a shift of all logits alike, centred noise.
+    The weights are not renormalised: they may be negative, the loss is unbounded below, and its expectation is the
+    loss without noise. Its gradient in the logits is (sum_k w~_k) p - w~, so the noise of the sum multiplies the
+    prediction: on a class predicted with certainty the variance is L - 1 times that on the others. Centred noise
+    gives p - w~. TensorFlow's cross-entropy has this gradient for weights of any sum, so networks trained with it
+    saw, up to a common shift of the logits, centred noise.
 
     Shapes: target ``(...)`` integers or ``(..., L)`` floats to ``(..., L)``.
 
@@ -128,7 +128,7 @@ def label_noise(
         num_classes: L.
         sigma: standard deviation, 0 or more.
         generator: source of the noise; it is drawn on the generator's device.
-        centred: take the mean of each row's noise out.
+        centred: subtract the mean of each row's noise.
         dtype: of the result.
 
     Reference:
@@ -150,19 +150,19 @@ def _label_noise(weights: Tensor, noise: Tensor, *, sigma: Number, centred: bool
 
 @full_precision
 def corrected(target: Tensor, log_p: Tensor, losses: Tensor | None = None) -> Tensor:
-    """Label correction: labels with a high loss stay, those with a low one give way to the prediction.
+    """Label correction: labels with a high loss stay, those with a low one are replaced by the prediction.
 
         w~_n = c_n w_n + (1 - c_n) onehot(argmax_k p_nk),    c_n = (l_n - min l) / (max l - min l)
 
-    Made once per epoch for the whole training set, late in training with stochastic label noise. Where all losses
-    are equal there is nothing to tell labels apart, and they stay. No gradient flows.
+    Used once per epoch on the whole training set, late in training with stochastic label noise. If all losses are
+    equal, all labels stay. No gradient flows.
 
     Shapes: target ``(N,)`` integers or ``(N, L)`` floats, log_p ``(N, L)``, losses ``(N,)``, to ``(N, L)``.
 
     Arguments:
         target: the labels as given, or weights over the classes.
-        log_p: log-probabilities of the model that judges, an average of its weights in the original.
-        losses: what the labels cost; by default their cross-entropy.
+        log_p: log-probabilities of the model; the original takes one with averaged weights.
+        losses: the loss of each label; by default its cross-entropy.
 
     Reference:
         Chen et al. 2021 (SLN), label correction
@@ -216,18 +216,11 @@ def _weights(target: Tensor, num_classes: int, dtype: torch.dtype | None) -> Ten
 
 
 def _check_labels(target: Tensor, num_classes: int) -> None:
-    """The check of the losses, without a label to ignore: weights cannot say that one does not count."""
+    """As the losses check labels, but with none to ignore: weights have no way to leave an example out."""
     if target.dtype == torch.bool or target.is_complex():
         raise DubitoError("class indices must be integers", got=str(target.dtype), remedy="use target.long()")
     if not checks_values(target):
         return
     bad = (target < 0) | (target >= num_classes)
-    if bad.any():
-        place = tuple(bad.nonzero()[0].tolist())
-        raise DubitoError(
-            "label out of range",
-            where=f"target[{', '.join(map(str, place))}]",
-            expected=f"0 to {num_classes - 1}",
-            got=int(target[place]),
-            remedy="leave out what is to be ignored before making weights",
-        )
+    remedy = "leave out what is to be ignored before making weights"
+    refuse_first(bad, target, "target", "label out of range", f"0 to {num_classes - 1}", remedy)

@@ -1,7 +1,7 @@
 """The training loop: one page of plain PyTorch that a reader follows from top to bottom.
 
 Everything random in a step is drawn from generators keyed by (seed, step, purpose), so a run has no hidden
-state: weights, optimiser and the step number are enough to go on from any instant, byte for byte.
+state: weights, optimiser and the step number are enough to resume it at any step, byte for byte.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .losses import nll
 from .model import Loss, Model
 from .procedures import Plain, Target, Weight
 
-if TYPE_CHECKING:  # a parameter with a default, which Python 3.11 does not have: a plain `Run` has a `Model`
+if TYPE_CHECKING:  # Python 3.11 has no default for a type variable, which makes a plain `Run` a `Run[Model]`
     from typing_extensions import TypeVar
 
     Kind = TypeVar("Kind", bound=Model, default=Model, covariant=True)
@@ -51,18 +51,18 @@ Given = TypeVar("Given", bound=Model)
 Optimizer = Callable[..., torch.optim.Optimizer]
 Schedule = Callable[[int, int], float]
 
-# What may change between two starts of one run.
+# Options that may differ when a run is resumed.
 _NOT_THE_RUN = ("out", "progress", "checkpoint_every")
-# Options younger than the first release: no part of a run that does not use them, so that older runs go on.
+# Options added after the first release: left out of the config where unused, so that older runs can be resumed.
 _SINCE = ("balanced", "weight")
 
 
 @dataclass
 class Run(Generic[Kind]):
-    """What a fit leaves behind: the selected model, one record per evaluated epoch, and where it is on disk.
+    """The result of a fit: the selected model, one record per evaluated epoch, and the folder, if there is one.
 
-    A type checker knows the model as of the type that was given to `fit`.
-    `extra` holds what compositions of several fits found on the way (`compose`).
+    For a type checker the model has the type that was given to `fit`. `extra` holds what compositions of several
+    fits report besides (`compose`).
     """
 
     model: Kind
@@ -112,23 +112,24 @@ def fit(
     Arguments:
         model: trained as a whole, in training mode: a batch norm that was frozen by ``eval()`` is switched back,
             unless its own `train` keeps it in evaluation mode.
-        data, valid: training and validation examples, some labelled; validation labels are as noisy as they come.
+        data, valid: training and validation examples, at least some of them labelled; the labels of `valid` may be
+            as noisy as those of `data`.
         loss, target, weight, penalty: the stages of the loss, see `procedures.Plain`.
         procedure: what a step minimises: Plain, or partial(CoTeaching, ...), partial(SelfPaced, ...).
         optimizer: a function of named parameters, see `optim`; schedule: a factor on its rate per step, 0 or more.
-        steps: the length of the run in steps, where it is not a number of epochs.
+        steps: the length of the run in steps, instead of `epochs`.
         batching: how epochs are cut into batches, see `_batches.Order`; batch_size=None takes all at once.
-        balanced: an epoch shows so many examples of each class, drawn anew every time, in place of all examples.
-        augment: called as ``augment(x, seed=, epoch=, index=)``; one that names ``masks`` gets and returns both.
-            Where labels belong to pixels it must, see `segmentation.augment`.
+        balanced: examples of each class that an epoch shows, drawn anew every time; None shows all examples.
+        augment: called as ``augment(x, seed=, epoch=, index=)``; with a parameter ``masks`` it gets and returns the
+            masks too, which labels of pixels require, see `segmentation.augment`.
         select: ``"last"`` keeps the final weights, ``"best"`` those with the best accuracy on `valid`.
-        patience: stop after so many evaluations without a better accuracy on `valid`, or go on to the next stage
+        patience: stop after this many evaluations without a better accuracy on `valid`, or go on to the next stage
             of a procedure that has one (`DoctorNet`).
         clip: largest norm of the gradient. ema: decay of an average of the weights, which is then evaluated.
         amp: bfloat16 where torch deems it safe. compile: backbone and head go through torch.compile; the name of a
             backend, or True for the usual one.
         deterministic: refuse operations whose result depends on scheduling, for this call only.
-        out: folder for config, metrics and checkpoints; a run that is there already goes on where it stopped.
+        out: folder for config, metrics and checkpoints; a run that is already there is resumed.
         checkpoint_every: steps between checkpoints, besides one at the end of each epoch.
 
     Returns:
@@ -159,6 +160,7 @@ def fit(
     ranks.same_start(trained)
     trained.begin(data)
     average = copy.deepcopy(trained.model) if ema is not None else None
+    judged = trained.model if average is None else average
     opt = _optimizer(optimizer, trained)
     parameters, rates = list(trained.parameters()), [group["lr"] for group in opt.param_groups]
     order = _order(data, model.num_classes, balanced, batch_size, batching, seed)
@@ -169,10 +171,7 @@ def fit(
     epochs = trained.epochs = order.epoch(steps - 1) + 1
     watch = Watch(opt, where, clip)
     run: Run = Run(trained.model, trained)
-    config = {k: v for k, v in options.items() if k not in _NOT_THE_RUN and not (k in _SINCE and v is None)}
-    if out is not None:
-        config |= {"model": str(model), "settings": settings(model)}
-        config |= {"data": describe(data), "valid": describe(valid)}
+    config = {} if out is None else _config(options, model, data, valid)
 
     with ExitStack() as stack:
         stack.enter_context(deterministically(deterministic, where))
@@ -188,14 +187,7 @@ def fit(
             epoch = trained.epoch = order.epoch(step)
             random.at(step)
             if begins:
-                trained.best = session.best
-                trained.begin_epoch(epoch, data)
-                if trained.anew:
-                    if (
-                        average is not None and session.best is not None
-                    ):  # the stage begins from these weights
-                        average.load_state_dict(trained.model.state_dict())
-                    session.choose_anew(run)
+                _begin_epoch(trained, epoch, data, session, run, average)
             if schedule is not None:
                 for group, rate in zip(opt.param_groups, rates):
                     group["lr"] = rate * rate_factor(schedule, step, steps)
@@ -216,28 +208,34 @@ def fit(
             step += 1
 
             begins = order.ends_epoch(step - 1)
-            if begins or step == steps:
-                watch.report()
-                check_weights(trained.parameters(), step - 1)
-                if (epoch + 1) % evaluate_every == 0 or step == steps:
-                    judged = trained.model if average is None else average
-                    session.record(run, judged, epoch + 1, _validation(judged, valid, ranks))
-                    session.stop_early(patience)
-                    if session.finished and trained.later is not None:
-                        step, session.finished = order.steps(trained.later), False
-                session.save(step, run, trained, opt, average)
-            elif session.due(step, checkpoint_every):
-                watch.report()
-                check_weights(trained.parameters(), step - 1)
-                session.save(step, run, trained, opt, average)
+            ends = begins or step == steps
+            if not ends and not session.due(step, checkpoint_every):
+                continue
+            watch.report()
+            check_weights(trained.parameters(), step - 1)
+            if step == steps or (ends and (epoch + 1) % evaluate_every == 0):
+                session.record(run, judged, epoch + 1, _validation(judged, valid, ranks))
+                session.stop_early(patience)
+                if session.finished and trained.later is not None:
+                    step, session.finished = order.steps(trained.later), False
+            session.save(step, run, trained, opt, average)
         random.at(step)
         trained.end(data)
         run.steps, run.folder = step, session.folder
-        run.model = session.select(run, trained.model if average is None else average, select)
-        check_weights(run.model.parameters(), step - 1)  # a folder may hold those of an earlier version
+        run.model = session.select(run, judged, select)
+        check_weights(run.model.parameters(), step - 1)  # not yet checked if a finished run was resumed
     run.seconds = time.monotonic() - started
     run.model.eval()
     return cast("Run[Given]", run)
+
+
+def _config(
+    options: dict[str, Any], model: Model, data: LabelledData, valid: LabelledData | None
+) -> dict[str, Any]:
+    """What identifies the run in its folder."""
+    kept = {k: v for k, v in options.items() if k not in _NOT_THE_RUN and not (k in _SINCE and v is None)}
+    known = {"model": str(model), "settings": settings(model)}
+    return {**kept, **known, "data": describe(data), "valid": describe(valid)}
 
 
 def _order(
@@ -254,6 +252,19 @@ def _order(
     return Order(balanced * classes, size, batching, seed=seed, shown=shown)
 
 
+def _begin_epoch(
+    trained: Plain, epoch: int, data: LabelledData, session: Session, run: Run, average: Model | None
+) -> None:
+    """Tell the procedure; where it begins a new stage, the choice of the best epoch begins again."""
+    trained.best = session.best
+    trained.begin_epoch(epoch, data)
+    if not trained.anew:
+        return
+    if average is not None and session.best is not None:  # the stage starts from these weights
+        average.load_state_dict(trained.model.state_dict())
+    session.choose_anew(run)
+
+
 def _validation(model: Model, valid: LabelledData | None, ranks: _distributed.Ranks) -> dict[str, float]:
     """Accuracy and log-likelihood of the observed labels on the validation set (and of clean ones if known)."""
     found = {} if valid is None else evaluate(model, valid, ranks=ranks)
@@ -261,7 +272,7 @@ def _validation(model: Model, valid: LabelledData | None, ranks: _distributed.Ra
 
 
 def _draw(seed: int, step: int, rank: int, device: torch.device, purpose: str) -> torch.Generator:
-    """The generator of one purpose in one step; of several processes each has its own."""
+    """The generator for one purpose in one step; each process has its own."""
     return generator(seed, step, purpose if rank == 0 else f"{purpose} of process {rank}", device=device)
 
 

@@ -1,4 +1,4 @@
-"""Weights: per-example losses -> how much each example counts in the step.
+"""Weights: functions from per-example losses to how much each example counts in the step.
 
 Pure functions; weights never carry a gradient. Small-loss weights are 0 or 1 and the step takes the mean over
 the chosen (`mean_over_chosen`); self-paced weights lie in [0, 1] and the step takes the mean of weight times

@@ -56,9 +56,9 @@ def other_way(latent, target, options):
 def test_kernels_have_their_own_way(monkeypatch, method, fits):
     """For quasi-random points only where the classes fit, with the points of the seed; else without any."""
     seen = []
-    monkeypatch.setattr(nll, "plain", lambda *_: True)
+    monkeypatch.setattr(nll.fused_mean, "plain", lambda *_: True)
     monkeypatch.setattr(nll, "fits", lambda classes: seen.append(classes) or fits)
-    monkeypatch.setattr(nll, "mean_loss", lambda *given: seen.append(given) or TAKEN)
+    monkeypatch.setattr(nll.fused_mean, "mean_loss", lambda *given: seen.append(given) or TAKEN)
     monkeypatch.setattr(nll, "_dispatch", other_way)
     found = expected_softmax_nll(
         MEAN, SCALE, TARGET, temperature=0.7, method=method, samples=50, ignore_index=7

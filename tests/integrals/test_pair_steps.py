@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dubito.integrals import binary, expected, expected_softmax_nll
-from dubito.integrals.border import Latent
+from dubito.integrals.border import Gaussian
 from dubito.integrals.two_classes import (
     ERROR,
     POINTS,
@@ -77,7 +77,7 @@ def test_the_error_within_factors_is_that_of_the_worst_class():
     g = torch.Generator().manual_seed(3)
     mean, scale = torch.randn(2, 3, generator=g, dtype=F64), torch.rand(2, 3, generator=g, dtype=F64)
     factors = torch.randn(2, 3, 1, generator=g, dtype=F64)
-    latent = Latent(mean, scale, factors, torch.full((2, 1), 0.5, dtype=F64))
+    latent = Gaussian(mean, scale, factors, torch.full((2, 1), 0.5, dtype=F64))
     log_p, error, _ = expected._within_factors(latent, 1e-6, 0)
     rows, target = expected.every_class(latent)
     each, off, _ = expected.factor_log_likelihood(rows, target, 1e-6, 0)
@@ -121,7 +121,7 @@ def test_derivatives_have_no_derivatives():
 def test_factors_of_two_classes_are_taken_in_and_those_of_three_are_not():
     g = torch.Generator().manual_seed(0)
     for classes in (2, 3):
-        latent = Latent(
+        latent = Gaussian(
             torch.zeros(1, classes),
             torch.ones(1, classes),
             torch.randn(1, classes, 4, generator=g),

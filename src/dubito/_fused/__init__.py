@@ -1,10 +1,12 @@
-"""Networks for small images by kernels of ours on a GPU: residual ones, as one function with a gradient of its own.
+"""Networks for small images, run on a GPU by our own kernels.
 
-Layers as torch has them write each activation, its norm and its mask to memory and read them again, and cuDNN's
-convolutions of few channels leave the processors half idle. Here a convolution activates what it reads, and leaves
-the moments of what it writes to the norm that follows. Sums are made in a fixed order. The nine-layer network has
-convolutions of many channels, which cuDNN does well, and kernels of ours around them (`nine`). What that brings is
-measured by `benchmarks/lanes.py`.
+Layer by layer, torch writes each activation, its norm and its mask to memory and reads them again, and cuDNN's
+convolutions leave the processors half idle if there are few channels. A residual network here is a single autograd
+function, in which a convolution normalises and activates its input while reading it, and computes the moments of
+its output for the norm that follows. Sums are added in a fixed order.
+
+The nine-layer network has convolutions of many channels, for which cuDNN is good; only the operations between them
+are our own kernels (`nine`). `benchmarks/lanes.py` measures the gain.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ __all__ = ["Fast", "Fused", "fast", "suits"]
 
 
 def suits(network: nn.Module, batch: Sequence[int]) -> TypeGuard[WideResNet | ResNetCIFAR | CNN9]:
-    """Whether a network is one of those here, its batches have a size that the kernels take, and there is a GPU.
+    """Whether there are kernels for this network and batch shape, and a GPU to run them.
 
     Example:
         >>> from dubito.backbones import build
@@ -53,7 +55,7 @@ def suits(network: nn.Module, batch: Sequence[int]) -> TypeGuard[WideResNet | Re
 
 
 def known(network: nn.Module) -> TypeGuard[WideResNet | ResNetCIFAR]:
-    """Whether a network is made of layers that there are tiles for."""
+    """Whether there are tiles for all layers of a network."""
     if not isinstance(network, WideResNet | ResNetCIFAR) or network.stem.in_channels > 16:
         return False
     if isinstance(network, ResNetCIFAR) and any(
@@ -65,7 +67,7 @@ def known(network: nn.Module) -> TypeGuard[WideResNet | ResNetCIFAR]:
     return network.out_features in (64, 128) and all(map(tiles.known, convolutions(network).values()))
 
 
-MOST = 1 << 13  # images: places in 256 channels of so many are counted in 32 bits
+MOST = 1 << 13  # images in a batch: with 256 channels each, indices still fit into 32 bits
 
 
 def _fits(batch: Sequence[int]) -> bool:
@@ -73,10 +75,9 @@ def _fits(batch: Sequence[int]) -> bool:
 
 
 class Fused:
-    """A network's features, (N, C, 32, 32) -> (N, out_features) in float32, in training as in evaluation.
+    """A network's features, (N, C, 32, 32) -> (N, out_features) in float32, in training and in evaluation.
 
-    Parameters and buffers stay those of the network. `ops` are the operations: `Plain()` for a CPU, by default the
-    kernels.
+    Uses the parameters and buffers of the network. `ops` are the operations: the kernels, or `Plain()` for a CPU.
 
     Example:
         >>> network = WideResNet(depth=10, width=1)
@@ -96,11 +97,11 @@ class Fused:
         self.counters = [b for name, b in network.named_buffers() if name.endswith("num_batches_tracked")]
 
     def takes(self, x: Tensor) -> bool:
-        """Whether a batch has a size that the kernels take."""
+        """Whether the kernels can take this batch."""
         return _fits(x.shape)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Features of a batch; in training the norms take its moments."""
+        """Features of a batch; in training, the norms use its moments and update their running ones."""
         if not self.network.training:
             with torch.no_grad():
                 return self._forward(x, self._records())[0]
@@ -108,7 +109,7 @@ class Fused:
         return features
 
     def forward(self, x: Tensor) -> tuple[Tensor, Pass]:
-        """Features, and the pass that `backward` goes on with."""
+        """Features, and the pass that `backward` needs."""
         torch._foreach_add_(self.counters, 1)
         return self._forward(x, {})
 
@@ -122,7 +123,7 @@ class Fused:
         return cifar_forward(self.network, step, image), step
 
     def _records(self) -> dict[nn.Module, Tensor]:
-        """Records of the norms from their running moments, which are all of one tensor (4, C + C' + ...)."""
+        """Records of the norms from their running moments: views of one tensor (4, C + C' + ...)."""
         names = ("running_mean", "running_var", "weight", "bias")
         mean, var, gamma, beta = (torch.cat([getattr(m, name) for m in self.norms]) for name in names)
         inverse = (var + self.norms[0].eps).rsqrt()
@@ -142,12 +143,12 @@ Fast = Fused | nine.FusedCNN9
 
 
 def fast(network: WideResNet | ResNetCIFAR | CNN9) -> Fast:
-    """A network that `suits`, by its kernels."""
+    """The kernels' version of a network that `suits`."""
     return nine.FusedCNN9(network) if isinstance(network, CNN9) else Fused(network)
 
 
 class _Function(torch.autograd.Function):
-    """The bridge to autograd: a gradient in the parameters, none in the images."""
+    """The bridge to autograd: gradients for the parameters, none for the images."""
 
     @staticmethod
     def forward(ctx: Any, fused: Fused, x: Tensor, *parameters: Tensor) -> Tensor:

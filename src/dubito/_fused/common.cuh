@@ -19,8 +19,8 @@ __device__ __forceinline__ void eight(const float* at, float (&to)[8]) {
   to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w, to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
 }
 
-// Rows of LENGTH that a block of threads goes over in rounds. As one of LENGTH and THREADS divides the other, what
-// depends on the round is known to the compiler.
+// Rows of LENGTH that a block of THREADS processes in rounds. As one of the two divides the other, everything that
+// depends on the round is known at compile time.
 template <int LENGTH, int THREADS>
 struct Rows {
   static constexpr bool LONG = LENGTH > THREADS;
@@ -106,8 +106,8 @@ __device__ __forceinline__ void sum_channels(float (&one)[8], float (&two)[8], f
   }
 }
 
-// What the last block to end makes of the sums of all: the record of the norm that reads the result, or, BACK, the
-// factors of the gradient in what a norm has read, and the gradients in its scale and shift.
+// What the last block computes from the sums of all blocks: the record of the norm that reads the result, or, BACK,
+// the factors of the gradient for what a norm has read, and the gradients for its scale and shift.
 struct Norm {
   const float *given, *beta;  // scale and shift of the layer; BACK: its record
   float *first, *second;      // running mean and variance; BACK: gradients in scale and shift
@@ -139,7 +139,7 @@ __device__ __forceinline__ void finish_channel(const Norm& norm, int c, int chan
   }
 }
 
-// Called by all threads of all blocks after `sum_channels`; parts are added in a fixed order, whoever is last.
+// Called by all threads of all blocks after `sum_channels`; parts are added in a fixed order, whichever block is last.
 template <int CHANNELS, int THREADS, bool BACK>
 __device__ __forceinline__ void finish(const Norm& norm, const float* partial, int parts, int blocks, double* room) {
   __shared__ bool last;

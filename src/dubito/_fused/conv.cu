@@ -1,12 +1,12 @@
 // A convolution, or its gradient in the input (BACK), of a tile of pixels as products of small matrices.
 //
-// The tile and a border around it are brought to shared memory once, activated on the way; each place of the window is
-// then a shifted look at it. Weights follow in stages: a column of the window and some channels in. Small matrices of a
-// warp lie one below the other, so that a look at a line serves all rows of the column (ROLL).
+// The tile and a border around it are loaded into shared memory once, activated on the way; each place of the window
+// then reads it with a shift. Weights follow in stages of one column of the window and some input channels. The small
+// matrices of a warp lie one below the other, so that a line read once serves all rows of the column (ROLL).
 // BACK reads the gradient of the output through the window turned round; at stride 2 each place of the window then
-// serves pixels of one parity of row and column (EVEN_ODD), and a small matrix holds pixels of one. What leaves the tile
-// is rounded, added to `residual`, kept where the activation of `mask` is positive, and summed per channel: it and its
-// square, or it and its product with `stat` less `mean`.
+// serves pixels of one parity of row and column (EVEN_ODD), and a small matrix holds pixels of one parity. The result is
+// rounded, added to `residual`, kept where the activation of `mask` is positive, and summed per channel: itself and its
+// square, or itself and its product with `stat` less `mean`.
 
 template <int CI, int CO, int W, int STRIDE, int TAPS, int ROWS, int IMAGES, int COT, int BUFFERS, int KC, int MT, int BLOCKS, bool BACK>
 struct Conv {

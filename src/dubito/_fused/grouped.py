@@ -1,8 +1,8 @@
-"""Bias, leaky ReLU and group norm of what a convolution leaves, as one operation with a gradient of its own.
+"""Bias, leaky ReLU and group norm after a convolution, as one operation with a gradient of its own.
 
-As layers, under autocast, they compute and keep float32, and go over memory a dozen times. Here only the
-convolution's raw output is kept, in the type that it has, with a mean and 1 / deviation for each group of an image:
-the rest is found again on the way back. `Plain` is what the kernels (`triton_grouped`) must equal.
+As separate layers under autocast they compute and keep float32, and pass over memory a dozen times. Here only the
+convolution's output is kept, in its own type, with a mean and 1 / deviation for each group of an image; everything
+else is recomputed in the backward pass. `Plain` is the reference that the kernels (`triton_grouped`) must equal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 
 class How(NamedTuple):
-    """z = norm(leaky(y + bias)), or without `last` leaky(norm(y + bias))."""
+    """z = norm(leaky(y + bias)) if the norm comes `last`, else leaky(norm(y + bias))."""
 
     groups: int
     slope: float
@@ -25,7 +25,7 @@ class How(NamedTuple):
 
 
 class Channels(NamedTuple):
-    """A number for each channel: what is added to y, and the norm's scale and shift."""
+    """One number per channel: the convolution's bias, and the norm's scale and shift."""
 
     bias: Tensor
     gamma: Tensor
@@ -33,7 +33,7 @@ class Channels(NamedTuple):
 
 
 class Plain:
-    """Each operation as torch has it, in the type of the images, (N, C, H, W)."""
+    """Each operation in torch, in the type of the images, (N, C, H, W)."""
 
     def image(self, x: Tensor) -> Tensor:
         """The images as the first convolution reads them."""
@@ -52,7 +52,7 @@ class Plain:
     def norm_back(
         self, grad: Tensor, y: Tensor, record: Tensor, by: Channels, how: How
     ) -> tuple[Tensor, Channels]:
-        """The gradient in y, and those of the channels: sums over images and pixels."""
+        """The gradient for y, and those for the channels: sums over images and pixels."""
         u = _biased(y, by)
         x = F.leaky_relu(u, how.slope) if how.last else u
         normal, inverse = _normal(x, record), _of_channels(record[..., 1], y.shape[1])
@@ -72,7 +72,7 @@ class Plain:
 
 
 def normed(y: Tensor, by: Channels, how: How, ops: Plain) -> Tensor:
-    """z with its gradient.
+    """z, differentiable in y and the channels.
 
     Example:
         >>> by = Channels(*torch.tensor([[0.0], [1.0], [0.0]]).expand(3, 4))
@@ -102,7 +102,7 @@ class _Normed(torch.autograd.Function):
 
 
 def _biased(y: Tensor, by: Channels) -> Tensor:
-    """In float32 at least."""
+    """y + bias, in float32 at least."""
     return y.to(torch.promote_types(y.dtype, torch.float32)) + _over(by.bias)
 
 
@@ -125,5 +125,5 @@ def _group_mean(x: Tensor, groups: int) -> Tensor:
 
 
 def _bent(grad: Tensor, x: Tensor, slope: float) -> Tensor:
-    """A gradient through the leaky ReLU of x."""
+    """`grad` taken back through the leaky ReLU of x."""
     return torch.where(x > 0, grad, slope * grad)

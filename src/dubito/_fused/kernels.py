@@ -17,12 +17,12 @@ from .tiles import Launch, Shape
 
 FILES = ("machine.cuh", "common.cuh", "conv.cu", "weight.cu", "norm.cu")
 SIMPLE = ("norm_input", "join", "pool", "add_parts")
-BLOCKS = 528  # of the kernels that go over all pixels: four to each of 132 processors
+BLOCKS = 528  # of the kernels that pass over all pixels: four to each of 132 processors
 UNPOOL_PARTS = 64
 
 
 class _Norm(ctypes.Structure):
-    """`Norm` of common.cuh."""
+    """The arguments about a norm, laid out as `Norm` in common.cuh."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("given", "beta", "first", "second", "out")),
@@ -37,7 +37,7 @@ def _source(names: tuple[str, ...] = FILES) -> str:
 
 
 class Kernels(Plain):
-    """What `Plain` does, on a GPU, for some convolutions; batches have a multiple of four images."""
+    """`Plain` on a GPU, for convolutions of the given shapes; batches must have a multiple of four images."""
 
     def __init__(self, shapes: Iterable[Shape]) -> None:
         names = {launch.name for shape in shapes for launch in tiles.launches(shape, 4)}
@@ -155,7 +155,7 @@ class Kernels(Plain):
 
 @cache
 def _compiled(names: tuple[str, ...], device: int) -> dict[str, Kernel]:
-    """Kernels of a device, by which they are kept apart."""
+    """The kernels by name; the device is an argument so that each has its own in the cache."""
     return compiled(_source(), names)
 
 

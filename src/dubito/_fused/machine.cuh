@@ -52,7 +52,7 @@ __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;"
 template <int LEFT>
 __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
 
-// One more, and what it was: after all that this thread has seen written, before all that it reads next.
+// Increments a counter and returns its old value, ordered after all that this thread saw written and before its reads.
 __device__ __forceinline__ u32 count_up(u32* at) {
   u32 before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(at) : "memory");

@@ -1,7 +1,7 @@
-"""Residual networks forward and backward in the operations of `plain`, without autograd in between.
+"""Residual networks forward and backward, in the operations of `plain`, without autograd.
 
-Between two convolutions only what the first left is kept, in bfloat16 on a GPU: batch norm and ReLU are computed
-again by whoever reads it.
+Between two convolutions only the output of the first is kept, in bfloat16 on a GPU: each operation that reads it
+computes batch norm and ReLU again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIDE = 32
 
 @dataclass
 class Pass:
-    """One step through a network: its operations, weights by layer, records of norms, gradients by parameter."""
+    """One step through a network: operations, weights by layer, records of norms, activations, gradients."""
 
     ops: Plain
     weights: Mapping[nn.Module, Tensor]
@@ -41,7 +41,10 @@ class Pass:
         *,
         then: nn.BatchNorm2d | None = None,
     ) -> Tensor:
-        """A convolution of x, activated by a norm; the norm `then`, if it has no record yet, takes its moments."""
+        """A convolution of x, activated by `norm`; makes the record of the norm `then`, which reads the result.
+
+        In evaluation that norm has a record already, from its running moments.
+        """
         record = None if norm is None else self.records[norm]
         reads = None if then in self.records else then
         y, found = self.ops.conv(x, self.weights[layer], self.shapes[layer], record, residual, reads)
@@ -50,7 +53,7 @@ class Pass:
         return y
 
     def back_weight(self, layer: nn.Conv2d, x: Tensor, grad: Tensor, norm: nn.Module | None = None) -> None:
-        """The gradient in the weights of a convolution of x, activated by a norm."""
+        """Store the gradient for the weights of a convolution of x, activated by a norm."""
         record = None if norm is None else self.records[norm]
         found = self.ops.conv_weight(x, grad, self.shapes[layer], record)
         k = layer.kernel_size[0]
@@ -63,29 +66,32 @@ class Pass:
         mask: tuple[Tensor, nn.Module | None],
         stat: tuple[Tensor, nn.BatchNorm2d],
         residual: Tensor | None = None,
-    ) -> Going:
-        """The gradient in what a convolution read, on its way to the norm before it."""
+    ) -> AtNorm:
+        """The gradient for the input of a convolution, at the output of the norm before it.
+
+        It is kept where the activation of `mask`, (x, norm), is positive; `stat` is the norm before, and its input.
+        """
         weight, shape = self.weights[layer], self.shapes[layer]
-        return self._going(
+        return self._at_norm(
             stat, self.ops.conv_input(grad, weight, shape, residual, self._mask(*mask), self._stat(stat))
         )
 
     def unpool(
         self, grad: Tensor, mask: tuple[Tensor, nn.Module | None], stat: tuple[Tensor, nn.BatchNorm2d]
-    ) -> Going:
-        """The gradient in what was averaged, on its way to the norm before it."""
-        return self._going(stat, self.ops.unpool(grad, self._mask(*mask), self._stat(stat)))
+    ) -> AtNorm:
+        """The gradient for the input of the last average, at the output of the norm before it."""
+        return self._at_norm(stat, self.ops.unpool(grad, self._mask(*mask), self._stat(stat)))
 
-    def through(self, going: Going, residual: Tensor | None = None) -> Tensor:
-        """The gradient in the x that a norm read, plus a residual."""
-        return self.ops.norm_input(going.grad, going.x, going.factors, residual)
+    def through(self, at_norm: AtNorm, residual: Tensor | None = None) -> Tensor:
+        """The gradient for the x that a norm read, plus a residual."""
+        return self.ops.norm_input(at_norm.grad, at_norm.x, at_norm.factors, residual)
 
-    def _going(self, stat: tuple[Tensor, nn.BatchNorm2d], found: tuple[Tensor, Back | None]) -> Going:
+    def _at_norm(self, stat: tuple[Tensor, nn.BatchNorm2d], found: tuple[Tensor, Back | None]) -> AtNorm:
         x, norm = stat
         grad, back = found
         assert back is not None
         self.grads[norm.weight], self.grads[norm.bias] = back.scale, back.shift
-        return Going(grad, x, back.factors)
+        return AtNorm(grad, x, back.factors)
 
     def _mask(self, x: Tensor, norm: nn.Module | None) -> Mask:
         """Where the activation of x is positive; without a norm, where x is."""
@@ -95,8 +101,8 @@ class Pass:
         return stat[0], self.records[stat[1]]
 
 
-class Going(NamedTuple):
-    """A gradient in the result of a norm, what the norm read, and the factors it goes back by."""
+class AtNorm(NamedTuple):
+    """A gradient at the output of a norm, the norm's input, and the factors of its backward pass (`plain.Back`)."""
 
     grad: Tensor
     x: Tensor
@@ -145,11 +151,11 @@ def wide_backward(network: WideResNet, step: Pass, grad: Tensor) -> None:
         step.back_weight(block.conv2, y, out, block.norm2)
         inner = step.through(step.back(block.conv2, out, (y, block.norm2), (y, block.norm2)))
         step.back_weight(block.conv1, x, inner, block.norm1)
-        going = step.back(block.conv1, inner, (x, block.norm1), (x, block.norm1))
+        at_norm = step.back(block.conv1, inner, (x, block.norm1), (x, block.norm1))
         if not isinstance(block.shortcut, nn.Identity):
             step.back_weight(block.shortcut, x, out)
             out, _ = step.ops.conv_input(out, step.weights[block.shortcut], step.shapes[block.shortcut])
-        out = step.through(going, out)
+        out = step.through(at_norm, out)
     step.back_weight(network.stem, image, out)
 
 
@@ -172,18 +178,18 @@ def cifar_backward(network: ResNetCIFAR, step: Pass, grad: Tensor) -> None:
     """Gradients of all parameters from that of the features."""
     blocks: list[Any] = list(network.blocks)
     out = step.seen.pop()
-    going = step.unpool(grad, (out, None), step.seen[-1][2:])
+    at_norm = step.unpool(grad, (out, None), step.seen[-1][2:])
     for block in reversed(blocks):
         x, first, _, _ = step.seen.pop()
-        both = going.grad  # in the sum of the branch and the shortcut
-        inner = step.through(going)
+        both = at_norm.grad  # for the sum of branch and shortcut, and so for each of them
+        inner = step.through(at_norm)
         step.back_weight(block.conv2, first, inner, block.norm1)
         inner = step.through(step.back(block.conv2, inner, (first, block.norm1), (first, block.norm1)))
         step.back_weight(block.conv1, x, inner)
         residual = both if both.shape == x.shape else _spread(both, x)
-        going = step.back(block.conv1, inner, (x, None), step.seen[-1][2:], residual)
+        at_norm = step.back(block.conv1, inner, (x, None), step.seen[-1][2:], residual)
     image, *_ = step.seen.pop()
-    step.back_weight(network.stem, image, step.through(going))
+    step.back_weight(network.stem, image, step.through(at_norm))
 
 
 def _spread(grad: Tensor, like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The nine-layer network with cuDNN's convolutions in bfloat16 and kernels of ours in between."""
+"""The nine-layer network with cuDNN's convolutions in bfloat16 and our own kernels between them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def available() -> bool:
 
 
 class FusedCNN9:
-    """A network's features, (N, C, H, W) -> (N, 128) in float32 at least, in training as in evaluation.
+    """A network's features, (N, C, H, W) -> (N, 128) in float32 at least, in training and in evaluation.
 
-    Parameters stay those of the network; a gradient in the images goes by autograd. `ops` are the operations:
-    `Plain()` for a CPU, by default the kernels.
+    Uses the parameters of the network; autograd gives a gradient for the images too. `ops` are the operations: the
+    kernels, or `Plain()` for a CPU.
 
     Example:
         >>> FusedCNN9(CNN9(), Plain())(torch.zeros(2, 3, 32, 32)).shape
@@ -43,7 +43,7 @@ class FusedCNN9:
         self.network, self.ops = network, ops
 
     def takes(self, x: Tensor) -> bool:
-        """Whether a batch has a size that the kernels take: every one."""
+        """Whether the kernels can take this batch: any batch of images."""
         return x.dim() == 4
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class FusedCNN9:
         return x.mean((-2, -1), dtype=torch.promote_types(x.dtype, torch.float32))
 
     def _weights(self, image: Tensor) -> tuple[Tensor, ...]:
-        """In the type of the images; the first with as many input channels as these have."""
+        """The weights in the type of the images, the first padded to their number of channels."""
         convs: list[Any] = list(self.network.convs)
         first, *rest = (conv.weight for conv in convs)
         first = F.pad(first, (0, 0, 0, 0, 0, image.shape[1] - first.shape[1]))
@@ -68,7 +68,7 @@ class FusedCNN9:
 
 
 class _Cast(torch.autograd.Function):
-    """Tensors in another type, and their gradients in that of the first: on a GPU one kernel for all of them."""
+    """Tensors cast to another type, and their gradients back to that of the first; one kernel for all on a GPU."""
 
     @staticmethod
     def forward(ctx: Any, kind: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:

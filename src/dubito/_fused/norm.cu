@@ -42,7 +42,7 @@ join(const bf16* __restrict__ y, const float* __restrict__ scale, const float* _
   }
 }
 
-// Mean over the pixels of each image of the activated x, in float32: a block an image, a thread a channel.
+// Mean over the pixels of each image of the activated x, in float32: one block per image, one thread per channel.
 extern "C" __global__ void pool(const bf16* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
                                 float* __restrict__ out, int channels, int pixels) {
   const int c = threadIdx.x;
@@ -53,7 +53,7 @@ extern "C" __global__ void pool(const bf16* __restrict__ x, const float* __restr
   out[blockIdx.x * channels + c] = total / pixels;
 }
 
-// The gradient of `pool`, kept where the activation of `mask` is positive, and what `conv` leaves with it.
+// The gradient of `pool`, kept where the activation of `mask` is positive, and its sums per channel, as in `conv`.
 template <int CHANNELS>
 __global__ void __launch_bounds__(256)
 unpool(const float* __restrict__ grad, const bf16* __restrict__ mask, const float* __restrict__ mask_scale,

@@ -1,4 +1,4 @@
-"""CUDA source compiled and started from here, by the libraries that torch's own CUDA build brings along."""
+"""Compiling and launching CUDA source by way of the libraries that come with torch's CUDA build."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import DubitoError
 
-AT_ONCE = 8  # compilers; each takes a third of a second for a convolution
+AT_ONCE = 8  # compilers in parallel; each takes a third of a second for a convolution
 Argument = Tensor | int | float | ctypes.Structure | None
 
 _SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -34,7 +34,7 @@ def available() -> bool:
 
 
 def shared_memory() -> int:
-    """Bytes that a block may have on the present device."""
+    """Bytes of shared memory that a block may have on the current device."""
     device, found = ctypes.c_int(), ctypes.c_int()
     _cuda("cuDeviceGet", ctypes.byref(device), torch.cuda.current_device())
     _cuda("cuDeviceGetAttribute", ctypes.byref(found), _SHARED_OF_DEVICE, device)
@@ -65,8 +65,8 @@ def _cuda(name: str, *arguments: Any) -> None:
 
 
 def compiled(source: str, names: Sequence[str]) -> dict[str, Kernel]:
-    """Kernels by their names, templates with their arguments; compiled for the present device."""
-    torch.cuda.synchronize()  # the device's context is there, and current, before modules are loaded into it
+    """Kernels by name (of templates, with their arguments), compiled for the current device."""
+    torch.cuda.synchronize()  # so that the device's context exists, and is current, before modules are loaded
     architecture = "--gpu-architecture=sm_{}{}".format(*torch.cuda.get_device_capability())
     shares = [share for share in (names[i::AT_ONCE] for i in range(AT_ONCE)) if share]
     with ThreadPoolExecutor(len(shares)) as pool:
@@ -80,7 +80,7 @@ def compiled(source: str, names: Sequence[str]) -> dict[str, Kernel]:
 
 
 def _built(source: str, names: Sequence[str], architecture: bytes) -> tuple[Any, dict[str, bytes]]:
-    """Machine code, and the names that kernels have in it."""
+    """Machine code, and the mangled names of the kernels in it."""
     program, nvrtc = ctypes.c_void_p(), _compiler()
     _nvrtc("nvrtcCreateProgram", ctypes.byref(program), source.encode(), b"dubito.cu", 0, None, None)
     try:
@@ -120,8 +120,8 @@ class Kernel:
         _cuda("cuModuleGetFunction", ctypes.byref(self.function), module, name)
 
     def __call__(self, grid: Sequence[int], threads: int, shared: int, *arguments: Argument) -> None:
-        """Start it on the current stream; tensors go as their addresses, numbers as 32 bits, None as no address."""
-        _cuda("cuCtxSetCurrent", self.context)  # autograd's threads begin without one
+        """Launch on the current stream; tensors are passed as addresses, None as null, numbers in 32 bits."""
+        _cuda("cuCtxSetCurrent", self.context)  # threads of autograd start without one
         if shared > self.shared:
             _cuda("cuFuncSetAttribute", self.function, _SHARED, shared)
             self.shared = shared

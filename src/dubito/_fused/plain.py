@@ -1,7 +1,7 @@
-"""The operations of a residual network and its gradient in torch: what `kernels` must equal.
+"""The operations of a residual network and its gradient, in torch: the reference that `kernels` must equal.
 
-Images are (N, H, W, C). A `record` of a batch norm is (4, C): mean, 1 / deviation, scale and shift; what has one is
-activated by relu(scale x + shift) before it is used.
+Images are (N, H, W, C). The `record` of a batch norm is (4, C): mean, 1 / deviation, scale and shift. A tensor that
+comes with a record is activated by relu(scale x + shift) before it is used.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 
 from .tiles import Shape
 
-Pair = tuple[Tensor, Tensor]
-# What is positive where a gradient passes, and the record that it is activated by.
+Pair = tuple[Tensor, Tensor]  # what a norm has read, and its record
+# x and its record, if any: a gradient passes where the activation of x is positive.
 Mask = tuple[Tensor, Tensor | None]
 
 
 class Back(NamedTuple):
-    """What a batch norm needs to go back: dx = A g + B x + C by channel, and the gradients of its parameters."""
+    """The backward pass of a batch norm: dx = A g + B x + C per channel, and the gradients of its parameters."""
 
-    factors: Tensor  # (3, C)
+    factors: Tensor  # A, B and C, (3, C)
     scale: Tensor
     shift: Tensor
 
 
 class Plain:
-    """Each operation as torch has it, in the type of the images."""
+    """Each operation in torch, in the type of the images."""
 
     def image(self, x: Tensor) -> Tensor:
         """(N, C, H, W) with at most 16 channels -> (N, H, W, 16)."""
         return F.pad(x.permute(0, 2, 3, 1), (0, 16 - x.shape[1]))
 
     def weights(self, weights: list[Tensor]) -> list[Tensor]:
-        """(O, C, k, k) -> (O, k k, C), with the type that images have."""
+        """(O, C, k, k) -> (O, k k, C), in the type of the images."""
         return [_padded(w).permute(0, 2, 3, 1).flatten(1, 2) for w in weights]
 
     def conv(
@@ -48,7 +48,7 @@ class Plain:
         residual: Tensor | None = None,
         then: nn.BatchNorm2d | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The convolution of the activated x, plus a residual; and the record of the norm that reads it."""
+        """The convolution of the activated x, plus a residual; and the record of the norm `then` that reads it."""
         y = F.conv2d(_first(activated(x, record)), _kernel(weight), stride=shape.stride, padding=_pad(shape))
         y = _last(y) if residual is None else _last(y) + residual
         return y, None if then is None else _norm(y, then)
@@ -62,9 +62,9 @@ class Plain:
         mask: Mask | None = None,
         stat: Pair | None = None,
     ) -> tuple[Tensor, Back | None]:
-        """The gradient in the input plus a residual, where the activation of the mask is positive.
+        """The gradient for the input, plus a residual, where the activation of `mask` is positive, else 0.
 
-        `stat` are what a norm has read and its record: what that norm needs to go back comes with the gradient.
+        With `stat`, of the norm whose output the input was, the backward pass of that norm comes with it.
         """
         side = shape.side * shape.stride
         size = (len(grad), shape.inputs, side, side)
@@ -74,7 +74,7 @@ class Plain:
         return g, None if stat is None else _norm_back(g, stat)
 
     def conv_weight(self, x: Tensor, grad: Tensor, shape: Shape, record: Tensor | None = None) -> Tensor:
-        """The gradient in the weights, (O, k k, C) in float32 at least."""
+        """The gradient for the weights, (O, k k, C) in float32 at least."""
         k = 3 if shape.taps == 9 else 1
         size, wide = (shape.outputs, shape.inputs, k, k), torch.promote_types(x.dtype, torch.float32)
         x, grad = _first(activated(x, record)).to(wide), _first(grad).to(wide)
@@ -88,7 +88,7 @@ class Plain:
         return (wide if residual is None else wide + residual).to(g.dtype)
 
     def join(self, y: Tensor, record: Tensor, shortcut: Tensor | None = None) -> Tensor:
-        """relu(scale y + shift + shortcut), the shortcut thinned out and padded where it is larger."""
+        """relu(scale y + shift + shortcut); a larger shortcut is subsampled, and padded with channels of zeros."""
         wide = record[2] * y + record[3]
         if shortcut is not None:
             before = (y.shape[-1] - shortcut.shape[-1]) // 2
@@ -102,7 +102,7 @@ class Plain:
         return (wide if record is None else F.relu(record[2] * wide + record[3])).mean((1, 2))
 
     def unpool(self, grad: Tensor, mask: Mask, stat: Pair) -> tuple[Tensor, Back]:
-        """The gradient of `pool`, masked, and what `conv_input` has with it."""
+        """The gradient of `pool`, masked, and the backward pass of the norm `stat`, as in `conv_input`."""
         x = mask[0]
         spread = grad[:, None, None] / (x.shape[1] * x.shape[2])
         g = _kept(spread.expand(x.shape).to(x.dtype), mask)
@@ -115,7 +115,7 @@ def activated(x: Tensor, record: Tensor | None) -> Tensor:
 
 
 def _norm(y: Tensor, layer: nn.BatchNorm2d) -> Tensor:
-    """The record of a norm that reads y; moves its running moments."""
+    """The record of a norm that reads y; updates its running moments."""
     assert layer.running_mean is not None
     assert layer.running_var is not None
     assert layer.momentum is not None

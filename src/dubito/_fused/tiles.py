@@ -1,4 +1,4 @@
-"""How the kernels cut a convolution into tiles: the arguments of their templates, grids, and shared memory."""
+"""How the kernels cut a convolution into tiles: template arguments, grids, and shared memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel with its template's arguments, and what it is started with."""
+    """A kernel with its template arguments, its launch configuration, and its number of partial sums or tiles."""
 
     name: str
     grid: tuple[int, int, int]
@@ -30,10 +30,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Cut:
-    """How blocks share a convolution: each takes `pixels` and `columns` of the channels out.
+    """How blocks share a convolution: each computes `pixels` pixels of `columns` output channels.
 
-    Weights come in stages of a column of the window and `deep` channels in, `buffers` of them in shared memory; a
-    warp has `high` small matrices one below the other, and registers are such that a processor has `blocks`.
+    Weights are loaded in stages of one column of the window and `deep` input channels, of which shared memory holds
+    `buffers`. A warp has `high` small matrices, one below the other. Registers are limited so that `blocks` blocks
+    fit on a processor.
     """
 
     pixels: int
@@ -46,9 +47,9 @@ class Cut:
 
 @dataclass(frozen=True)
 class WeightCut:
-    """How blocks share a gradient in weights: pixels at a time, channels out and in, and blocks in all.
+    """How blocks share a gradient for weights: pixels per tile, output and input channels, and blocks in all.
 
-    Each of the blocks of the same channels leaves a part to add.
+    Blocks of the same channels each write a partial sum.
     """
 
     pixels: int
@@ -57,7 +58,7 @@ class WeightCut:
     blocks: int
 
 
-# Those that are not as the rules below have them, by shape and whether they go back.
+# Measured exceptions to the rule of `_cut`, by shape and whether it is the gradient for the input.
 CUTS: dict[tuple[Shape, bool], Cut] = {
     (Shape(32, 32, 32, 1, 9), False): Cut(512, 32, 2, 32, 4, 2),
     (Shape(32, 32, 32, 1, 9), True): Cut(512, 32, 6, 16, 4, 2),
@@ -92,24 +93,24 @@ def known(shape: Shape) -> bool:
 
 
 def launches(shape: Shape, images: int) -> tuple[Launch, Launch, Launch]:
-    """The convolution, its gradient in the input, and that in the weights."""
+    """The convolution, its gradient for the input, and that for the weights."""
     there, back = (convolution(shape, images, back) for back in (False, True))
     return there, back, weight_gradient(shape, images)
 
 
 def convolution(shape: Shape, images: int, back: bool) -> Launch:
-    """A convolution, or its gradient in the input."""
+    """A convolution, or with `back` its gradient for the input."""
     return cut_convolution(shape, images, back, CUTS.get((shape, back)) or _cut(shape, back))
 
 
 @cache
 def cut_convolution(shape: Shape, images: int, back: bool, cut: Cut) -> Launch:
-    """A convolution, or its gradient in the input, so cut."""
+    """A convolution, or its gradient for the input, with this cut."""
     inputs, outputs, side = _sizes(shape, back)
     rows, count = min(side, cut.pixels // side), max(1, cut.pixels // side**2)
     step = 1 if back or shape.taps == 1 else shape.stride
     window = 3 if shape.taps == 9 else 1
-    if back and shape.stride == 2:  # without the zeros in between
+    if back and shape.stride == 2:  # the gradient is read without zeros between its pixels
         area = (rows // 2 + window // 2) * (side // 2 + window // 2) * count
     else:
         area = ((rows - 1) * step + window) * ((side - 1) * step + window) * count
@@ -129,6 +130,7 @@ def cut_convolution(shape: Shape, images: int, back: bool, cut: Cut) -> Launch:
 
 
 def _cut(shape: Shape, back: bool) -> Cut:
+    """The default for shapes without a measured cut in `CUTS` (see `benchmarks/tiles.py`)."""
     inputs, outputs, side = _sizes(shape, back)
     parities, columns = back and shape.stride == 2, min(outputs, 64)
     deep = 16 if inputs == 32 and (back or shape.stride == 2) else min(inputs, 32)
@@ -146,7 +148,7 @@ def _cut(shape: Shape, back: bool) -> Cut:
 
 
 def _sizes(shape: Shape, back: bool) -> tuple[int, int, int]:
-    """Channels in and out, and the side of what is written."""
+    """Channels of the input and of the output, and the side of the output."""
     if back:
         return shape.outputs, shape.inputs, shape.side * shape.stride
     return shape.inputs, shape.outputs, shape.side
@@ -157,13 +159,13 @@ def _threads(pixels: int, columns: int, high: int) -> int:
 
 
 def weight_gradient(shape: Shape, images: int) -> Launch:
-    """The gradient of a convolution in its weights."""
+    """The gradient of a convolution for its weights."""
     return cut_weight_gradient(shape, images, WEIGHT_CUTS.get(shape) or _weight_cut(shape))
 
 
 @cache
 def cut_weight_gradient(shape: Shape, images: int, cut: WeightCut) -> Launch:
-    """The gradient of a convolution in its weights, so cut."""
+    """The gradient of a convolution for its weights, with this cut."""
     side = shape.side
     rows, count = min(side, cut.pixels // side), max(1, cut.pixels // side**2)
     window, step = (3, shape.stride) if shape.taps == 9 else (1, 1)
@@ -175,15 +177,8 @@ def cut_weight_gradient(shape: Shape, images: int, cut: WeightCut) -> Launch:
     tiles = images * side * side // cut.pixels
     parts = min(tiles, max(8, cut.blocks // (channels[0] * channels[1])))
     template = (
-        shape.inputs,
-        shape.outputs,
-        side,
-        shape.stride,
-        shape.taps,
-        rows,
-        count,
-        cut.outputs,
-        cut.inputs,
+        *(shape.inputs, shape.outputs, side, shape.stride, shape.taps),
+        *(rows, count, cut.outputs, cut.inputs),
     )
     return Launch(
         f"conv_weight<{', '.join(map(str, template))}>", (parts, *channels), 256, max(shared, sums), tiles

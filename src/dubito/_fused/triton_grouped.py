@@ -2,12 +2,14 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """The operations of `grouped` as Triton kernels: bfloat16 images in channels-last. Imported only where Triton is.
 
-A program has one group of one image and goes over its pixels twice, from the first tile to the last and back again:
-64 channels of 32 x 32 pixels are 128 KB, of which the processor's own cache still holds much, and the shared cache
-the rest; registers have no room for them in float32. A batch of 128 in two groups makes 256 programs, two for each
-of 132 processors. Tiles and warps are such that two fit on one: 64 registers for each of 512 threads on the way
-there, up to 128 for each of 256 on the way back, where sums by channel are kept. That has 64 and 32 KB under way on
-each processor, where about 30 keep memory busy. Sums are made in a fixed order, over the images by a last sum.
+A program has one group of one image and passes over its pixels twice, from the first tile to the last and back. The
+64 channels of 32 x 32 pixels are 128 KB: too much for registers in float32, but the first-level cache still holds
+many of them on the second pass, and the second-level cache the rest.
+
+A batch of 128 in two groups makes 256 programs, two for each of 132 processors. Tiles and warps are chosen so that
+two programs fit on one processor: 64 registers for each of 512 threads forward, up to 128 for each of 256 backward,
+where sums by channel are kept. So 64 and 32 KB are being loaded on each processor, where about 30 keep memory busy.
+Sums are added in a fixed order; a last sum adds those of the images.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from ..integrals.triton_launch import Launcher
 from .grouped import Channels, How, Plain
 from .triton_pool import empty, last, pooled
 
-# Numbers of a tile at most, and for each warp.
+# Elements of a tile at most, and for each warp; forward and backward.
 THERE, BACK = (16384, 1024), (4096, 512)
-CHANNELS_OF_IMAGE = 8  # at least: what cuDNN's kernels for tensor cores read at once
+CHANNELS_OF_IMAGE = 8  # at least: the unit in which cuDNN's kernels for tensor cores read
 
 
 @triton.jit
 def _read(ptr, first, start, channel, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr):
-    """A tile (ROWS, channels) in float32, and which of its pixels there are."""
+    """A tile (ROWS, channels) in float32, and which of its pixels lie in the image."""
     pixel = start + tl.arange(0, ROWS)
     live = pixel < PIXELS
     at = pixel[:, None] * CHANNELS + channel[None, :]

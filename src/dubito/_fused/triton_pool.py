@@ -1,7 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """The largest of each two by two pixels, for images in channels-last. Imported only where Triton is.
 
-By torch the places of the largest are written too, in 64 bits each, and read again; here they are found once more.
+torch also writes the index of each largest pixel, in 64 bits, and reads it again; here the backward pass finds it
+again.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torch.autograd.function import once_differentiable
 
 from ..integrals.triton_launch import Launcher
 
-TILE, WARPS = 2048, 4  # numbers that a program writes, sixteen of each thread
+TILE, WARPS = 2048, 4  # elements that a program writes, sixteen by each thread
 
 
 @triton.jit
 def _window(pixel, HIGH: tl.constexpr, WIDE: tl.constexpr, CHANNELS: tl.constexpr):
-    """Where the first number of the upper left pixel is that a pooled one is made of."""
+    """The place of the first element of the upper left pixel in the window of a pooled one."""
     line = pixel // (WIDE // 2)
     row = (line // (HIGH // 2)) * HIGH + 2 * (line % (HIGH // 2))
     return (row.to(tl.int64) * WIDE + 2 * (pixel % (WIDE // 2))) * CHANNELS

@@ -1,9 +1,9 @@
 // The gradient of a convolution in its weights: for each place of the window the sum over pixels of
 // (gradient of the output) x (activated input), as products of small matrices whose inner axis is the pixels.
 //
-// A block takes some channels of both and every `gridDim.x`-th tile of pixels; while it works on one, the next is on its
-// way to shared memory, where each thread activates what it has brought. At stride 1 a warp goes down the lines of an
-// image, so that a look at a line serves the three rows of the window (ROLL). The sums of a block are one part;
+// A block takes some channels of both and every `gridDim.x`-th tile of pixels; while it works on one, the next is being
+// loaded into shared memory, where each thread activates what it loaded. At stride 1 a warp goes down the lines of an
+// image, so that a line read once serves the three rows of the window (ROLL). The sums of a block are one part;
 // `add_parts` adds the parts, in a fixed order.
 
 template <int CI, int CO, int W, int STRIDE, int TAPS, int ROWS, int IMAGES, int COT, int CIT>

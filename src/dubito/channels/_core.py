@@ -11,14 +11,15 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .._matrices import check_stochastic
+from .._numbers import check_choice
 from .._tensors import at_least_float32, check_floating
-from ..errors import DubitoError, nearest
+from ..errors import DubitoError
 
 # Log-probability of a label that cannot be observed, in every precision: log of float32's smallest normal.
 IMPOSSIBLE = math.log(torch.finfo(torch.float32).tiny)
 BLOCK = 1 << 24
-# Below this, log softplus(w) = w to 5e-14.
-_FAR_BELOW = -30.0
+# Below this, log softplus(w) = w to 5e-14; above it, softplus is far enough from 0 to take its logarithm.
+FAR_BELOW = -30.0
 _SMALLEST_START = 1e-6
 INITS = ("diagonal", "paper")
 
@@ -28,17 +29,17 @@ def through(log_p: Tensor, log_T: Tensor) -> Tensor:
 
         log q_j = logsumexp_i(log p_i + log T_ij)
 
-    Zeros (log = -inf) on either side drop out exactly. Where nothing is left, q_j = 0: a label that cannot be
-    observed. Its log-probability is taken as `IMPOSSIBLE` (-87.3) with zero gradient, so that one bad label
-    costs a large finite loss instead of the run. Large products are made in blocks of observed classes and
-    recomputed on the way back, so memory stays O(rows x classes).
+    Zeros (log = -inf) on either side drop out exactly. If all terms are zero, label j cannot be observed: its
+    log-probability is `IMPOSSIBLE` (-87.3) with zero gradient, so that one bad label costs a large finite loss
+    instead of the run. Large products are computed in blocks of observed classes and recomputed in the backward
+    pass, so memory stays O(rows x classes).
 
     Shapes: log_p ``(..., I)``, log_T ``(..., I, J)``, leading axes broadcast -> ``(..., J)``.
     """
     *_, inputs, outputs = log_T.shape
     leading = torch.broadcast_shapes(log_p.shape[:-1], log_T.shape[:-2])
     width = max(1, BLOCK // max(math.prod(leading) * inputs, 1))
-    # A compiler fuses the sum into the product, so nothing large is stored there.
+    # A compiled graph fuses the sum into the product and stores nothing large.
     if width >= outputs or torch.compiler.is_compiling():
         return _through(log_p, log_T)
     blocks = [
@@ -60,14 +61,14 @@ def _through(log_p: Tensor, log_T: Tensor) -> Tensor:
 
 def log_softplus(weight: Tensor) -> Tensor:
     """Log of softplus(weight), exact for very negative weights too."""
-    near = F.softplus(weight.clamp(min=_FAR_BELOW), threshold=50.0).log()
-    return torch.where(weight < _FAR_BELOW, weight, near)
+    near = F.softplus(weight.clamp(min=FAR_BELOW), threshold=50.0).log()
+    return torch.where(weight < FAR_BELOW, weight, near)
 
 
 def log_rows(weight: Tensor) -> Tensor:
     """Log of softplus(weight) divided by its row sums."""
     logs = log_softplus(weight)
-    # Not log_softmax: over a short last axis it takes 2.5 times as long.
+    # log_softmax would take 2.5 times as long over a short last axis.
     return logs - logs.logsumexp(-1, keepdim=True)
 
 
@@ -88,8 +89,7 @@ def start(num_classes: int, init: str | Tensor, diagonal: float) -> Tensor:
         return _inverse_softplus(init.detach().double().clamp(min=_SMALLEST_START) * one)
     if init == "paper":
         return 6 * eye - 5
-    if init != "diagonal":
-        raise DubitoError("unknown init", got=repr(init), remedy=nearest(init, INITS))
+    check_choice(init, INITS, "init")
     check_diagonal(diagonal)
     off = torch.tensor(one * (1 - diagonal) / (diagonal * max(num_classes - 1, 1)), dtype=torch.float64)
     return eye + (1 - eye) * _inverse_softplus(off)

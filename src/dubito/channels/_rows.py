@@ -1,4 +1,4 @@
-"""Matrices of the annotators that occur in a batch: read once, with gradients for their rows alone."""
+"""The matrices of the annotators in a batch: read once, with gradients for their rows alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .._tensors import at_least_float32, checks_values
-from ._core import IMPOSSIBLE, log_softplus
+from ._core import FAR_BELOW, IMPOSSIBLE, log_softplus
 
-# Row sums of softplus(W) above this have a logarithm that needs no care.
+# Row sums of softplus(W) above this are far enough from 0 to take their logarithm.
 _SAFE = 1e-30
-# Weights above this have a softplus whose logarithm needs no care.
-_FAR_BELOW = -30.0
 
 
 class Read:
@@ -57,14 +55,14 @@ class Read:
         return self._diagonals
 
     def log_given(self, log_p: Tensor, labels: Tensor) -> Tensor:
-        """Log-probability of each label, ``(M, K)`` and ``(M,)`` -> ``(M,)``; the diagonals on the way."""
+        """Log-probability of each label, ``(M, K)`` and ``(M,)`` -> ``(M,)``; keeps the diagonals for a penalty."""
         found: Tensor
         found, self._diagonals = _Given.apply(self.weight, log_p, self.people, self.place, labels)  # type: ignore[no-untyped-call]
         return found
 
 
 class _SparseRows(torch.autograd.Function):
-    """table[index] with a row-sparse gradient, for an index that rises."""
+    """table[index] with a row-sparse gradient; the index must be strictly increasing."""
 
     @staticmethod
     def forward(table: Tensor, index: Tensor) -> Tensor:
@@ -82,7 +80,7 @@ class _SparseRows(torch.autograd.Function):
 
 
 class _Given(torch.autograd.Function):
-    """Labels' log-probabilities and the matrices' diagonals as one step, its gradient written out.
+    """Labels' log-probabilities and the matrices' diagonals as one operation with a gradient of its own.
 
         log q = logsumexp_k(log p_k + log A_r[k, y]),   A = s / S,   s = softplus(W),   S = row sums of s
 
@@ -97,7 +95,7 @@ class _Given(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         rows = at_least_float32(weight.index_select(0, people))
         entry = _entries(place, labels, rows.shape[-1])
-        ctx.plain = checks_values(rows) and rows.numel() > 0 and bool(rows.min() > _FAR_BELOW)
+        ctx.plain = checks_values(rows) and rows.numel() > 0 and bool(rows.min() > FAR_BELOW)
         softplus = F.softplus(rows)
         if ctx.plain:
             sums = softplus.sum(-1)
@@ -144,7 +142,7 @@ class _Given(torch.autograd.Function):
 
 
 class _Slopes:
-    """Derivatives of softplus: plainly where no weight is far below 0, else by way of logarithms."""
+    """Derivatives of softplus: computed directly if no weight is far below 0 (`plain`), else from logarithms."""
 
     def __init__(self, rows: Tensor, softplus: Tensor, log_sums: Tensor, plain: bool) -> None:
         self.rows, self.softplus, self.log_sums, self.plain = rows, softplus, log_sums, plain
@@ -165,7 +163,7 @@ class _Slopes:
 
 
 def _entries(place: Tensor, labels: Tensor, K: int) -> Tensor:
-    """Where in the flat rows the column of each label lies, ``(M, K)``."""
+    """The places in the flat matrices of the column that each label selects, ``(M, K)``."""
     column = torch.arange(K, device=place.device) * K
     return (place * (K * K) + labels.long()).unsqueeze(-1) + column
 

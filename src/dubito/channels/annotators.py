@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .._dense import check_sizes
-from .._tensors import at_least_float32, checks_values
+from .._tensors import at_least_float32, checks_values, refuse_first
 from ..errors import DubitoError
 from ._core import Channel, log_rows, log_softplus, start, through
 from ._rows import Read
@@ -21,15 +21,15 @@ class AnnotatorConfusion(Channel):
 
         A_r = softplus(W_r) / row sums,   log q_j = logsumexp_i(log p_i + log A_r[i, j])
 
-    Only the matrices of the given labels are gathered, so that a step costs as much as its labels, however
-    many annotators there are. The likelihood alone cannot tell A from the classifier: add `penalties.trace`.
+    Only the matrices of the annotators in a batch are gathered, so the cost of a step does not grow with the number
+    of annotators. The likelihood alone cannot tell A from the classifier: add `penalties.trace`.
 
     Shapes: log_p ``(..., K)``, annotators ``(...)`` -> ``(..., K)``, leading axes broadcast: ``(N, 1, K)``
     with ``(R,)`` gives every annotator's view of every item. W ``(R, K, K)``, ``A[r, true, observed]``.
 
     Arguments:
-        init: ``"diagonal"``; ``"paper"``: W = 6 I - 5, which fades with the number of classes (diagonal .956
-            for 10, .664 for 100); or stochastic matrices ``(K, K)`` or ``(R, K, K)`` to start from.
+        init: ``"diagonal"``; ``"paper"``: W = 6 I - 5, whose diagonal falls with the number of classes (.956 for
+            10, .664 for 100); or stochastic matrices ``(K, K)`` or ``(R, K, K)`` to start from.
         diagonal: the starting diagonal of every A_r for ``init="diagonal"``, for any number of classes.
         sparse: row-sparse gradients (for `torch.optim.SparseAdam`); annotators without a label in the batch
             are neither read nor written.
@@ -84,7 +84,7 @@ class AnnotatorConfusion(Channel):
 
     @contextmanager
     def sharing(self, annotators: Tensor) -> Iterator[None]:
-        """Within, the matrices of these annotators are read once, for the loss and for its penalty."""
+        """Inside this context the matrices of these annotators are read once, for both loss and penalty."""
         self._read = self._reading(annotators)
         try:
             yield
@@ -92,7 +92,7 @@ class AnnotatorConfusion(Channel):
             self._read = None
 
     def _reading(self, annotators: Tensor) -> Read:
-        """The rows of the annotators that occur, each once."""
+        """The matrices of these annotators, each once; those that `sharing` holds, if it does."""
         if self._read is not None and self._read.annotators is annotators:
             return self._read
         return Read(self.weight, annotators, self.sparse)
@@ -106,10 +106,10 @@ class AnnotatorConfusion(Channel):
         return read.diagonals()[read.place]
 
     def log_given(self, log_p: Tensor, annotators: Tensor, labels: Tensor) -> Tensor:
-        """Log-probability of the labels that were given, and of no others: ``(..., K)`` and ``(...)`` -> ``(...)``.
+        """Log-probability of the given labels alone: ``(..., K)`` and ``(...)`` -> ``(...)``.
 
-        What `forward` gives at the labels. Of each matrix one column and the row sums are needed, so that a label
-        costs K logarithms instead of K^2.
+        As `forward`, gathered at the labels, but only one column and the row sums of each matrix are needed: K
+        logarithms per label instead of K^2.
         """
         log_p = self.accept(log_p)
         check_annotators(annotators, self.num_annotators)
@@ -139,17 +139,8 @@ def check_ids(ids: Tensor, count: int, what: str, name: str) -> None:
             got=str(ids.dtype),
             remedy=f"use {name}.long()",
         )
-    if not checks_values(ids):
-        return
-    bad = (ids < 0) | (ids >= count)
-    if bad.any():
-        place = tuple(bad.nonzero()[0].tolist())
-        raise DubitoError(
-            f"unknown {what}",
-            where=f"{name}[{', '.join(map(str, place))}]",
-            expected=f"0 to {count - 1}",
-            got=int(ids[place]),
-        )
+    if checks_values(ids):
+        refuse_first((ids < 0) | (ids >= count), ids, name, f"unknown {what}", f"0 to {count - 1}")
 
 
 def _rows(table: Tensor, index: Tensor) -> Tensor:

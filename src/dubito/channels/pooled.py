@@ -29,8 +29,8 @@ class PooledConfusion(Channel):
     Arguments:
         rank: number M of kinds of confusion; None for one full pooled matrix.
         diagonal: the starting d, for any number of classes.
-        generator: source of the start of g and h, which must differ from each other; None is a fresh
-            generator seeded with 0.
+        generator: source of the initial g and h, which must not be equal for all kinds; None is a fresh generator
+            seeded with 0.
 
     Reference:
         Dawid and Skene 1979
@@ -116,5 +116,5 @@ class PooledConfusion(Channel):
         if annotators is None:
             return table
         check_annotators(annotators, self.num_annotators)
-        # With an axis: a single number would be read as such, which under vmap it cannot be.
+        # With an extra axis: torch would read the value of a 0-d index, which vmap does not allow.
         return table[annotators.long().unsqueeze(-1)].squeeze(annotators.dim())

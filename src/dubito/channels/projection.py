@@ -1,12 +1,13 @@
-"""Back to a stochastic matrix after a free step of gradient descent."""
+"""Projection onto stochastic matrices, after an unconstrained step of gradient descent."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from .._numbers import check_choice
 from .._tensors import at_least_float32, check_floating, checks_values
-from ..errors import DubitoError, nearest
+from ..errors import DubitoError
 
 HOW = ("euclidean", "clip")
 
@@ -39,8 +40,7 @@ def project_rows(matrix: Tensor, *, how: str = "euclidean", dim: int = -1) -> Te
         tensor([[0.6923, 0.3077, 0.0000]])
     """
     check_floating(matrix, "matrix")
-    if how not in HOW:
-        raise DubitoError("unknown projection", where="how", got=repr(how), remedy=nearest(how, HOW))
+    check_choice(how, HOW, "projection", where="how")
     if not -matrix.dim() <= dim < matrix.dim() or matrix.shape[dim] == 0:
         raise DubitoError("no such axis to sum over", where=f"dim={dim}", got=tuple(matrix.shape))
     rows = at_least_float32(matrix).movedim(dim, -1)
@@ -51,7 +51,7 @@ def project_rows(matrix: Tensor, *, how: str = "euclidean", dim: int = -1) -> Te
 
 def _euclidean(rows: Tensor) -> Tensor:
     largest = rows.amax(-1, keepdim=True)
-    order = (rows - largest).sort(-1, descending=True).values  # a shift moves nothing but theta
+    order = (rows - largest).sort(-1, descending=True).values  # a shift of a row changes theta alone
     count = torch.arange(1, rows.shape[-1] + 1, dtype=rows.dtype, device=rows.device)
     thetas = (order.cumsum(-1) - 1) / count
     kept = (order > thetas).sum(-1, keepdim=True)

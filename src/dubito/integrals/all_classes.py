@@ -1,15 +1,15 @@
 """Expected softmax of all classes at once, by quadrature on one set of panels per row.
 
-In float32, and to a tolerance that it allows, `quick` goes first and only the rows that it misses come here.
+In float32, if the tolerance allows, `quick` goes first, and only the rows that it misses come here.
 
 With G = sum_k log F_k and r_k = d log F_k / dt,
 
     p_c = integral of exp(G(t)) r_c(t) dt,      sum_c p_c = exp(G(right)) - exp(G(left)) over any panel.
 
-The right-hand side is known exactly, all integrands are positive, and a feature of one class shows in the
-sum; where errors of classes cancel in it, the smoothness of each integrand tells. Panels that miss are halved.
-Tails are covered down to exp(-80), so that small probabilities keep some relative precision, but the promise
-is absolute.
+The right-hand side is known exactly and all integrands are positive, so that an error in one class shows in the
+sum, unless errors of several classes cancel; then the smoothness of each integrand tells. Panels that miss the
+tolerance are halved. Tails are covered down to exp(-80), so that small probabilities keep some relative precision,
+but the tolerance is absolute.
 
 For a loss with d loss / d log p_c = g_c and q_cn the share of node n in p_c, integration by parts leaves
 first derivatives only:   d loss / d theta_k = sum_n d log F_k / d theta_k ( sum_c g_c q_cn - g_k q_kn R_n /
@@ -83,7 +83,7 @@ def _backward_part(rows: Rows, part: Panels, grad: Tensor, log_p: Tensor) -> tup
     share = (v.log_rate + (v.total + v.log_weight).unsqueeze(1) - floor).clamp(max=60.0).exp()
     weighted = grad[part.row].unsqueeze(-1) * share
     rate = v.log_rate.exp()
-    # d log F_k / dx = width * r_k; the second term divides by r_k again, so it never forms a tiny quotient.
+    # d log F_k / dx = width * r_k cancels the division by r_k in the second term: no tiny quotient is formed.
     width = rows.width[part.row].unsqueeze(-1)
     in_x = (rate * weighted.sum(1, keepdim=True) - weighted * rate.sum(1, keepdim=True)) * width
     return in_x.sum(-1), (in_x * v.x).sum(-1), (in_x * v.in_v).sum(-1)
@@ -105,8 +105,8 @@ def _scatter_logsumexp(total: Tensor, row: Tensor, terms: Tensor) -> Tensor:
 def all_classes(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) -> tuple[Tensor, Tensor]:
     """Normalised log p (B, K) and the absolute error (B,) of the probabilities.
 
-    Classes without any spread are ranked exactly: the highest of them stands for all that tie with it, the lower
-    ones have probability 0.
+    Classes without any spread are compared exactly: the highest of them shares its probability with those that tie,
+    and the lower ones have probability 0.
     """
     if mean.numel() == 0:
         return mean.clone(), mean.new_zeros(mean.shape[:-1])
@@ -125,7 +125,7 @@ def all_classes(mean: Tensor, scale: Tensor, temperature: Tensor, tol: float) ->
 def _ranked(
     mean: Tensor, scale: Tensor, temperature: Tensor, tol: float, rule: Callable[..., tuple[Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    """The rule, with classes without any spread ranked exactly."""
+    """Apply the rule, with classes without any spread compared exactly."""
     points = (scale == 0) & (temperature == 0)
     if not bool(points.any()):
         return rule(mean, scale, temperature, tol)

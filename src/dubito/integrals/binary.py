@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._tensors import at_least_float32, check_broadcast
 from ..errors import DubitoError
-from .border import as_latent, as_real
+from .border import as_latent, as_real, mapped_first
 from .two_classes import smaller
 
 
@@ -33,9 +33,9 @@ def expected_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: float 
 
 
 def expected_log_sigmoid(mean: Tensor, scale: Tensor | float, *, temperature: float | Tensor = 1.0) -> Tensor:
-    """log E[ sigmoid((mean + scale e) / tau) ], precise where the probability is 1e-300.
+    """log E[ sigmoid((mean + scale e) / tau) ], accurate even where the probability is 1e-300.
 
-    The other class has -mean.
+    That of the other class is the value at -mean.
 
     Shapes and arguments: as for `expected_sigmoid`.
 
@@ -63,7 +63,7 @@ class _LogExpected(torch.autograd.Function):
 
     @staticmethod
     def forward(mean: Tensor, scale: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of the smaller of the two probabilities, and from it those of the larger."""
+        """Computed for the smaller of the two probabilities; the larger follows from it."""
         pair = smaller(mean.double().abs(), scale.double(), temperature.double())
         large = torch.log1p(-pair.log_small.exp())
         below = mean <= 0
@@ -81,12 +81,11 @@ class _LogExpected(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
-        """Scale them; a step has none, whatever comes back."""
+        """Scale them; a step (scale and temperature 0) has gradient 0 even if `grad` is infinite."""
         return tuple(torch.where(d == 0, 0.0, grad * d) for d in ctx.saved_tensors)
 
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, Any]:
         """The mapped axis becomes a leading one."""
-        count = info.batch_size
-        whole = [x.expand(count, *x.shape) if d is None else x.movedim(d, 0) for x, d in zip(inputs, dims)]
+        whole = [mapped_first(x, dim, info.batch_size) for x, dim in zip(inputs, dims)]
         return _LogExpected.apply(*whole), (0,) * 4  # type: ignore[no-untyped-call]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .._tensors import at_least_float32, check_floating, checks_values
+from .._tensors import at_least_float32, check_axis, check_floating, checks_values, from_half, place_in
 from ..errors import DubitoError, NotFiniteError
 
 
-class Latent(NamedTuple):
-    """A Gaussian over logits with one leading shape: mean, scale (..., K), factors (..., K, R), tau (..., 1)."""
+class Gaussian(NamedTuple):
+    """A Gaussian over logits and its temperature, checked and with one leading shape.
+
+    Mean and scale (..., K), factors (..., K, R), temperature (..., 1).
+    """
 
     mean: Tensor
     scale: Tensor
@@ -26,7 +29,7 @@ class Latent(NamedTuple):
         return 0 if self.factors is None else self.factors.shape[-1]
 
 
-def every_class(latent: Latent) -> tuple[Latent, Tensor]:
+def every_class(latent: Gaussian) -> tuple[Gaussian, Tensor]:
     """One copy of each row per class, (..., K, K), and the class of each copy, (..., K)."""
     shape, classes = latent.mean.shape, latent.mean.shape[-1]
     mean, scale, tau = (
@@ -36,7 +39,7 @@ def every_class(latent: Latent) -> tuple[Latent, Tensor]:
     if factors is not None:
         factors = factors.unsqueeze(-3).expand(*shape, classes, factors.shape[-1])
     target = torch.arange(classes, device=latent.mean.device).expand(shape)
-    return Latent(mean, scale, factors, tau), target
+    return Gaussian(mean, scale, factors, tau), target
 
 
 def as_latent(
@@ -46,14 +49,13 @@ def as_latent(
     temperature: float | Tensor,
     dim: int = -1,
     keep_half: bool = False,
-) -> Latent:
+) -> Gaussian:
     """Check the parameters and bring them to one leading shape, classes last, float32 at least.
 
     With `keep_half`, bfloat16 stays: the kernels read it as it is.
     """
     check_floating(mean, "mean")
-    if not -mean.dim() <= dim < mean.dim():
-        raise DubitoError("no such class axis", where=f"dim={dim}", got=f"mean of shape {tuple(mean.shape)}")
+    check_axis(mean, dim, "mean")
     m = _last(mean, dim)
     if not (keep_half and m.dtype == torch.bfloat16):
         m = _widen(m)
@@ -71,7 +73,7 @@ def as_latent(
             expected="shapes that broadcast, with temperature a number or (..., 1)",
             got=f"{tuple(m.shape)}, {tuple(s.shape)} and {tuple(tau.shape)}",
         ) from None
-    return Latent(m, s, _as_factors(m, factors), tau)
+    return Gaussian(m, s, _as_factors(m, factors), tau)
 
 
 def as_real(value: float | Tensor, like: Tensor) -> Tensor:
@@ -81,33 +83,22 @@ def as_real(value: float | Tensor, like: Tensor) -> Tensor:
         return wide.to(like.device, like.dtype)
     if torch.finfo(like.dtype).max < abs(value) < math.inf:
         raise DubitoError("a number is out of range", expected=f"one that {like.dtype} can hold", got=value)
-    return torch.full((), value, dtype=like.dtype, device=like.device)  # made there: nothing waits for a copy
+    return torch.full((), value, dtype=like.dtype, device=like.device)  # filled there: no copy to wait for
+
+
+def mapped_first(x: Tensor, dim: int | None, size: int) -> Tensor:
+    """A tensor with the axis that `torch.vmap` maps in front; one that is not mapped is repeated along it."""
+    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
 def _last(x: Tensor, dim: int) -> Tensor:
-    """The class axis last, the tensor itself where it is so already: every view costs a GPU's caller some time."""
+    """The class axis last; no view is made where it is so already, as that would cost time on a GPU."""
     return x if dim in (-1, x.dim() - 1) else x.movedim(dim, -1)
 
 
-class _FromHalf(torch.autograd.Function):
-    """float16 to float32; on the way back a gradient too large for float16 becomes the largest one it has."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.float()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        limit = torch.finfo(torch.float16).max
-        return grad.clamp(-limit, limit).half()
-
-
 def _widen(x: Tensor) -> Tensor:
-    """float32 at least."""
-    if x.dtype == torch.float16:
-        wide: Tensor = _FromHalf.apply(x)  # type: ignore[no-untyped-call]
-        return wide
-    return at_least_float32(x)
+    """float32 at least; the range of bfloat16 is that of float32, so its gradients need no care."""
+    return from_half(x) if x.dtype == torch.float16 else at_least_float32(x)
 
 
 def _as_factors(mean: Tensor, factors: Tensor | None) -> Tensor | None:
@@ -141,5 +132,4 @@ def _check_values(mean: Tensor, scale: Tensor, temperature: Tensor) -> None:
 
 
 def _place(bad: Tensor, name: str) -> str:
-    index = bad.nonzero()[0].tolist()
-    return f"{name}[{', '.join(map(str, index))}]" if index else name
+    return place_in(name, bad.nonzero()[0].tolist())

@@ -1,4 +1,4 @@
-"""The objective log p(z) - |z|^2 / 2 over the factors of a low-rank latent: concave, but maybe steep as a wall."""
+"""The objective log p(z) - |z|^2 / 2 over the factors z of a low-rank latent: concave, but possibly very steep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from .quadrature import solve
 
 _STEP = 0.05  # of differences
-_STEEP = 0.25  # standard deviations of a factor, for a step that a rule of tens of points may miss
+_STEEP = 0.25  # standard deviations of a factor: a step this short may fall between the points of a rule
 _HALVINGS = 24
 _LINES = 4  # searches along a line, for more than one factor
 _DOUBLINGS = 12
@@ -47,10 +47,10 @@ class Climb(NamedTuple):
         )
 
     def stepped(self) -> Tensor:
-        """Rows (B,) where the target wins or loses to another class within a short way of the factors.
+        """Rows (B,) where p changes from 0 to 1 within a short distance in z: the target against another class.
 
-        Along the factors their difference moves by |V_y - V_k|, and what is left of the noise blurs it by the
-        deviations of both and by that of two Gumbel draws, tau pi / sqrt(3).
+        Per unit of z their difference changes by |V_y - V_k|. The rest of the noise blurs it, by the scales of both
+        classes and the standard deviation of the difference of two Gumbel draws, tau pi / sqrt(3).
         """
         own = self.target.unsqueeze(-1)
         row = own.unsqueeze(-1).expand(-1, 1, self.factors.shape[-1])
@@ -61,10 +61,10 @@ class Climb(NamedTuple):
         return steep.any(-1)
 
     def searched(self) -> Tensor:
-        """The mode (B, R), by halving along the steepest line; with one factor one line is enough.
+        """The mode (B, R), by bisection along lines of steepest ascent; with one factor one line is enough.
 
-        Along a unit direction d the slope falls by 1 at least per unit length, since the prior's does. So it is 0
-        before t = |slope|.
+        Along any unit direction the slope falls by at least 1 per unit length, as that of the prior does. So it
+        reaches 0 before t = |slope|.
         """
         z = torch.zeros_like(self.factors[:, 0, :])
         for _ in range(1 if z.shape[-1] == 1 else _LINES):
@@ -80,9 +80,9 @@ class Climb(NamedTuple):
         return z
 
     def widened(self, place: Tensor, vectors: Tensor, spread: Tensor) -> Tensor:
-        """Spreads (B, R) along the columns of `vectors`, doubled while one side at twice the spread is within 1.
+        """Spreads (B, R) along the columns of `vectors`, doubled where the objective falls too slowly.
 
-        A parabola has fallen by 3 there: one that fits is left as it is.
+        That is where one side has fallen by less than 1 nat at twice the spread; a parabola that fits has by 3.
         """
         top, spread = self.value(place), spread.clone()
         for r in range(spread.shape[-1]):

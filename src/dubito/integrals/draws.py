@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from . import fused
+from .border import mapped_first
 
 
 class _Draws(torch.autograd.Function):
@@ -50,10 +51,7 @@ def _contiguous(*tensors: Tensor | None) -> tuple[Any, ...]:
 
 
 def _merge(x: Tensor | None, dim: int | None, size: int) -> Tensor | None:
-    if x is None:
-        return None
-    first = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
-    return first.flatten(0, 1)
+    return None if x is None else mapped_first(x, dim, size).flatten(0, 1)
 
 
 def fit(
@@ -82,9 +80,9 @@ def average(
     factor_noise: Tensor | None,
     temperature: float | Tensor,
 ) -> Tensor:
-    """What `sampled.sampled_log_softmax` gives, for inputs that `fit`. Shapes as there."""
+    """As `sampled.sampled_log_softmax`, for inputs that `fit`."""
     lead, classes = mean.shape[:-1], mean.shape[-1]
-    # A number is filled in on the device: copied from the host it could not be captured in a graph.
+    # A number is filled in on the device: a copy from the host could not be captured in a graph.
     tau = temperature if isinstance(temperature, Tensor) else mean.new_full((), temperature)
     found: Tensor = _Draws.apply(  # type: ignore[no-untyped-call]
         mean.reshape(1, -1, classes),

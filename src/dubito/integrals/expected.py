@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .._numbers import check_choice
 from .._tensors import at_least_float32, full_precision
-from ..errors import DubitoError, nearest
+from ..errors import DubitoError
 from .all_classes import all_classes
-from .border import Latent, as_latent, every_class
+from .border import Gaussian, as_latent, every_class
 from .factors import factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcAllClasses, fits
@@ -26,7 +28,9 @@ METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _LOOSE = 3e-3  # from this tolerance on, a few hundred quasi-random points are cheaper than the panels
 _FEW, _MANY = 256, 8192
 _DEFAULT = 1e-4
-_RULE_CLASSES = 16  # up to so many, a rule over one factor around each class costs no more than a few `_MANY`
+_RULE_CLASSES = (
+    16  # up to this many, a rule over one factor for each class costs a few times `_MANY` draws at most
+)
 _WITHIN = ("factors x quadrature", "given its factors the classes are independent")
 
 
@@ -51,29 +55,29 @@ def expected_log_softmax(
 
         log p_c = log E[ softmax(u / tau)_c ],   u = mean + scale * e + factors @ z,   e and z standard normal
 
-    `torch.compile` calls it as it is, between two graphs, whatever the method; it refuses ``fullgraph=True``.
+    `torch.compile` runs it eagerly, between two graphs, whatever the method; ``fullgraph=True`` is refused.
 
     Shapes: mean and scale (..., K), factors (..., K, R), temperature a number or (..., 1); the result is (..., K).
 
-    The tolerance is absolute, of the probabilities. Where the likelihood of one observed class is wanted, and right
-    where it is tiny, use `expected_softmax_nll`.
+    The tolerance is that of the probabilities, an absolute one. For the likelihood of one observed class, accurate
+    even where it is tiny, use `expected_softmax_nll`.
 
     Arguments:
         mean, scale: location and standard deviation of each latent logit; scale may be 0.
         factors: the low-rank part of the noise.
-        temperature: tau >= 0; a tensor can be learned. At 0 the probability of being the largest.
+        temperature: tau >= 0; a tensor can be learned. At 0, p_c is the probability that u_c is the largest.
         method: "quadrature" (deterministic; without factors, or of two classes), "fixed" (class by class as in
             `expected_softmax_nll`; for `torch.vmap` and CUDA graphs), "qmc" (scrambled Sobol points shared by all
             rows), "mc" (random draws, as the papers do), or "auto": quadrature where it applies, else as many
             quasi-random points as `tol` asks for, up to 8,192.
         samples: how many draws "mc" and "qmc" take ("qmc": raised to a power of two).
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
-        tol: absolute error to reach (default 1e-4); what was reached is in the report. One that was given and is
-            not reached by "auto" or "quadrature" is warned of, unless there is a report.
+        tol: absolute error to reach (default 1e-4); the report has the estimated error. If `tol` is given and not
+            reached by "auto" or "quadrature", a warning says so, unless there is a report.
         noise: distribution of e: "normal", "logistic" or "gumbel"; the last two by "mc" and "qmc".
-        floor: probabilities below it are raised to it (parity with other code; kills their gradient).
+        floor: probabilities below it are raised to it, as other code does, which sets their gradient to 0.
         dim: the class axis.
-        report: called with a `Report` (`reports.append`, say): which method was taken, why, and its error.
+        report: called with a `Report` (as ``reports.append``): which method was taken, why, and its error.
 
     Reference:
         collier2020 eq. 2, eq. 3, eq. 5, eq. 6, eq. 7
@@ -85,71 +89,80 @@ def expected_log_softmax(
         >>> expected_log_softmax(mean, scale, temperature=0.0).exp()
         tensor([0.6335, 0.1492, 0.2173])
     """
-    if method not in METHODS:
-        raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
+    check_choice(method, METHODS, "method")
     check_kind(noise)
     asked, tol = tol, _DEFAULT if tol is None else tol
     if not tol > 0:
         raise DubitoError("the tolerance must be positive", got=tol)
-    ordinary = (
-        factors is None
-        and noise == "normal"
-        and (method == "quadrature" or (method == "auto" and tol < _LOOSE))
-    )
-    last = report is None and not floor > 0 and dim in (-1, mean.dim() - 1)
-    draws = factors is None and method == "qmc"
-    if (
-        last
-        and (ordinary or draws)
-        and simple(mean, scale, temperature)
-        and (ordinary or fits(mean.shape[-1]))
-    ):
-        bank = None
-        if draws:
+    bare = report is None and not floor > 0 and dim in (-1, mean.dim() - 1)
+    panels = noise == "normal" and (method == "quadrature" or (method == "auto" and tol < _LOOSE))
+    if bare and factors is None and (panels or method == "qmc") and simple(mean, scale, temperature):
+        if panels:
+            return _on_device(mean, scale, temperature, tol, None)  # type: ignore[arg-type]
+        if fits(mean.shape[-1]):
             check_sampling("qmc", samples)
             bank = bank_of(mean, samples, fresh_seed(generator), noise)
-        return _on_device(mean, scale, temperature, tol, bank)  # type: ignore[arg-type]
+            return _on_device(mean, scale, temperature, tol, bank)  # type: ignore[arg-type]
     latent = as_latent(mean, scale, factors, temperature, dim)
-    chosen, reason = choose(method, latent, noise, tol)
-    seed = fresh_seed(generator)
-    warns = asked is not None and method in ("auto", "quadrature") and chosen in ("qmc", _WITHIN[0])
-    error: Tensor | None = None
-    points = samples
-    if chosen in ("mc", "qmc"):
-        check_sampling(chosen, samples)
-    if method == "auto" and chosen == "qmc":
-        points, error = _enough(latent, tol, seed, noise)
-        missed = error.numel() > 0 and float(error.max()) > tol
-        if missed and noise == "normal" and latent.rank == 1 and mean.shape[dim] <= _RULE_CLASSES:
-            chosen, reason = _WITHIN
-    if chosen == "quadrature":
-        points = POINTS if latent.mean.shape[-1] == 2 else 0
-        log_p, error = _by_quadrature(joined(latent), tol)
-    elif chosen == "fixed":
-        points = 2 * NODES + 2
-        log_p, error = _class_by_class(latent)
-    elif chosen == _WITHIN[0]:
-        drawn, draws_ = error, points
-        log_p, error, points = _within_factors(latent, tol, seed)
-        if drawn is not None and bool((drawn < error).any()):
-            log_p = torch.where((drawn < error).unsqueeze(-1), by_qmc(latent, draws_, seed, noise), log_p)
-            error = torch.minimum(drawn, error)
-    else:
-        settings = (latent, points, seed, noise)
-        log_p = by_qmc(*settings) if chosen == "qmc" else by_mc(*settings)
-        if report is not None and error is None:
-            error = standard_error(chosen, *settings).amax(-1)
+    chosen = choose(method, latent, noise, tol)
+    draws = _Draws(samples, fresh_seed(generator), noise)
+    log_p, found = _compute(latent, method, chosen, draws, tol, estimate=report is not None)
     if report is not None:
-        report(Report(chosen, reason, points, error, tol))
-    elif warns:
-        warn_of(Report(chosen, reason, points, error, tol))
+        report(found)
+    elif asked is not None and method in ("auto", "quadrature") and found.method in ("qmc", _WITHIN[0]):
+        warn_of(found)
     if floor > 0:
         log_p = log_p.clamp(min=torch.tensor(floor).log().item())
     return log_p if dim in (-1, log_p.dim() - 1) else log_p.movedim(-1, dim)
 
 
+class _Draws(NamedTuple):
+    samples: int
+    seed: int
+    noise: str
+
+
+def _compute(
+    latent: Gaussian, method: str, chosen: tuple[str, str], draws: _Draws, tol: float, *, estimate: bool
+) -> tuple[Tensor, Report]:
+    """log p of all classes by the chosen method, of which (name, reason) are given, and its report."""
+    name, reason = chosen
+    if name == "quadrature":
+        log_p, off = _by_quadrature(joined(latent), tol)
+        return log_p, Report(name, reason, POINTS if latent.mean.shape[-1] == 2 else 0, off, tol)
+    if name == "fixed":
+        log_p, off = _class_by_class(latent)
+        return log_p, Report(name, reason, 2 * NODES + 2, off, tol)
+    if name == _WITHIN[0]:
+        log_p, off, points = _within_factors(latent, tol, draws.seed)
+        return log_p, Report(name, reason, points, off, tol)
+    check_sampling(name, draws.samples)
+    error: Tensor | None = None
+    if method == "auto":
+        samples, error = _enough(latent, tol, draws.seed, draws.noise)
+        draws = draws._replace(samples=samples)
+        missed = error.numel() > 0 and float(error.max()) > tol
+        few = latent.rank == 1 and latent.mean.shape[-1] <= _RULE_CLASSES
+        if missed and few and draws.noise == "normal":
+            return _rule_or_draws(latent, draws, error, tol)
+    log_p = by_qmc(latent, *draws) if name == "qmc" else by_mc(latent, *draws)
+    if estimate and error is None:
+        error = standard_error(name, latent, *draws).amax(-1)
+    return log_p, Report(name, reason, draws.samples, error, tol)
+
+
+def _rule_or_draws(latent: Gaussian, draws: _Draws, drawn: Tensor, tol: float) -> tuple[Tensor, Report]:
+    """By a rule over the factor, or by draws of error `drawn`: for each row whichever errs less."""
+    log_p, error, points = _within_factors(latent, tol, draws.seed)
+    better = drawn < error
+    if bool(better.any()):
+        log_p = torch.where(better.unsqueeze(-1), by_qmc(latent, *draws), log_p)
+        error = torch.minimum(drawn, error)
+    return log_p, Report(*_WITHIN, points, error, tol)
+
+
 def _on_device(mean: Tensor, scale: Tensor, temperature: float, tol: float, bank: Tensor | None) -> Tensor:
-    """Plain inputs on a GPU, where every small operation before the kernels costs time; with a bank, over it."""
+    """The short way to the kernels, where every small operation costs time: panels, or draws if there is a bank."""
     shape, classes = mean.shape, mean.shape[-1]
     mean, scale = at_least_float32(mean), at_least_float32(scale)
     if mean.dim() != 2:
@@ -162,7 +175,7 @@ def _on_device(mean: Tensor, scale: Tensor, temperature: float, tol: float, bank
     return log_p if log_p.shape == shape else log_p.reshape(shape)
 
 
-def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, str]:
+def choose(method: str, latent: Gaussian, noise: str, tol: float) -> tuple[str, str]:
     """The method for all classes and the reason for it."""
     if method in ("mc", "qmc"):
         return method, "as asked"
@@ -182,7 +195,7 @@ def choose(method: str, latent: Latent, noise: str, tol: float) -> tuple[str, st
     return "quadrature", "independent classes: one integral over the value of the largest"
 
 
-def _by_quadrature(latent: Latent, tol: float) -> tuple[Tensor, Tensor]:
+def _by_quadrature(latent: Gaussian, tol: float) -> tuple[Tensor, Tensor]:
     shape, classes = latent.mean.shape, latent.mean.shape[-1]
     if latent.mean.dim() == 2:
         return all_classes(latent.mean, latent.scale, latent.temperature, tol)
@@ -195,18 +208,18 @@ def _by_quadrature(latent: Latent, tol: float) -> tuple[Tensor, Tensor]:
     return log_p.reshape(shape), error.reshape(shape[:-1])
 
 
-def _class_by_class(latent: Latent) -> tuple[Tensor, Tensor]:
+def _class_by_class(latent: Gaussian) -> tuple[Tensor, Tensor]:
     """The likelihood of each class in turn, every one around its own mode; and the largest error of a row."""
     rows, target = every_class(latent)
     log_p, error = fixed_log_likelihood(rows.mean, rows.scale, rows.temperature, target)
     return log_p, (error * log_p.detach().exp()).amax(-1)
 
 
-def _within_factors(latent: Latent, tol: float, seed: int) -> tuple[Tensor, Tensor, int]:
+def _within_factors(latent: Gaussian, tol: float, seed: int) -> tuple[Tensor, Tensor, int]:
     """Each class by `factor_log_likelihood`, the largest error of a row, and the points over the factors.
 
-    Classes are integrated one by one, so that what their sum lacks of 1 is an error that no rule can hide. Those
-    whose chance is far below `tol` are left as the rule has them.
+    Classes are integrated one by one, so their sum differs from 1 by an error that no rule can hide. Classes of
+    probability far below `tol` are not refined.
     """
     rows, target = every_class(latent)
     log_p, error, points = factor_log_likelihood(rows, target, tol, seed, least=math.log(tol / 100))
@@ -214,7 +227,7 @@ def _within_factors(latent: Latent, tol: float, seed: int) -> tuple[Tensor, Tens
     return log_p, torch.maximum((error * p).amax(-1), (p.sum(-1) - 1).abs()), points
 
 
-def _enough(latent: Latent, tol: float, seed: int, noise: str) -> tuple[int, Tensor]:
+def _enough(latent: Gaussian, tol: float, seed: int, noise: str) -> tuple[int, Tensor]:
     """How many quasi-random points reach `tol` on the worst row, at most `_MANY`; and the error of each row."""
     samples = _FEW
     while True:

@@ -1,14 +1,14 @@
-"""Low-rank latents: a rule over the few factors around the exact integral over the rest.
+"""Low-rank latents: a rule over the few factors around the exact integral over the rest of the noise.
 
 p_y = E_z[ p_y(mean + factors z) ] with z standard normal, and p_y(.) the integral of `quadrature`. As a function of
-z it is log-concave, but its mass may lie away from z = 0 and be narrow. So the rule is moved and shaped: with any
-place m and any root L, z = m + L x,
+z it is log-concave, but its mass may be narrow and far from z = 0. So the rule is shifted and scaled: for any place
+m and root L, with z = m + L x,
 
     E_z[ p(z) ] = E_x[ p(m + L x) exp((|x|^2 - |m + L x|^2) / 2) det L ],   x standard normal.
 
-m and L come from the mode and the curvature there. Up to three factors the rule is a product of Gauss-Hermite
-rules, whose order is raised until the value stands still; beyond that scrambled Sobol points in independent
-replicates, whose spread is the error.
+m is the mode, and L comes from the curvature there. With up to three factors the rule is a product of Gauss-Hermite
+rules, whose order is raised until the value no longer changes. With more it is scrambled Sobol points in
+independent replicates, whose spread estimates the error.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .border import Latent
+from .border import Gaussian
 from .climb import Climb
 from .noise import sobol_bank
 from .quadrature import solve
 from .sampling import REPLICATES
 
 _ROWS = 4096  # rows of the inner integral at a time
-PRODUCT_RANK = 3  # up to so many factors a product rule beats sampling everything at equal cost
+PRODUCT_RANK = 3  # up to this many factors a product rule beats sampling all noise at equal cost
 _ORDERS = {1: (6, 12, 24, 48), 2: (4, 7, 12, 20), 3: (3, 5, 8, 13)}
 _WIDER = 1.3  # the proposal is a little wider than the curvature says: its tails must not be too short
 _SOBOL = (64, 256, 1024, 4096)
-_NARROW = 9.0  # curvature beyond which the sides of the mode are looked at
+_NARROW = 9.0  # curvature beyond which both sides of the mode are checked
 
 
 class Rule(NamedTuple):
     """Points (S, R) for a standard normal z, logarithms of their weights (S,), and whether they are replicates.
 
-    `free` (S,) are points that stay where they are: the others are put where a proposal says, and the weights are
-    those of the mixture of both.
+    Points marked `free` (S,) are used where they are, as draws from the prior. The others are moved by a proposal,
+    and all are weighted for the mixture of prior and proposal.
     """
 
     points: Tensor
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
 
 
 def rules(rank: int, seed: int, like: Tensor) -> list[Rule]:
-    """Rules of rising size for so many factors."""
+    """Rules of rising size for this many factors."""
     if rank in _ORDERS:
         return [hermite_rule(rank, order, like) for order in _ORDERS[rank]]
     return [sobol_rule(count, rank, seed, like) for count in _SOBOL]
@@ -64,11 +64,10 @@ def sobol_rule(count: int, rank: int, seed: int, like: Tensor) -> Rule:
 
 
 def hermite_rule(rank: int, order: int, like: Tensor) -> Rule:
-    """The product rule of an order, without the corners whose weight cannot matter."""
+    """The product rule of an order, without the corners of negligible weight."""
     k = torch.arange(1, order, dtype=torch.float64)
-    nodes, vectors = torch.linalg.eigh(
-        torch.diag(k.sqrt(), -1)
-    )  # which reads the lower half of a Jacobi matrix
+    # The lower half of a Jacobi matrix is all that eigh reads.
+    nodes, vectors = torch.linalg.eigh(torch.diag(k.sqrt(), -1))
     log_weight = 2 * vectors[0].abs().clamp(min=1e-150).log()
     points = torch.cartesian_prod(*[nodes] * rank).reshape(-1, rank)
     total = torch.cartesian_prod(*[log_weight] * rank).reshape(-1, rank).sum(-1)
@@ -79,8 +78,8 @@ def hermite_rule(rank: int, order: int, like: Tensor) -> Rule:
 class Proposal(NamedTuple):
     """Where to put the points of a rule: place (B, R), root (B, R, R) and the log of its determinant (B,).
 
-    `hard` are the numbers of rows that look like a step or whose mode is lopsided or was hard to find: no rule of
-    few points is sure there.
+    `hard` lists rows where a rule of few points cannot be trusted: p looks like a step, or its mode is lopsided or
+    was hard to find.
     """
 
     place: Tensor
@@ -89,7 +88,7 @@ class Proposal(NamedTuple):
     hard: Tensor | None = None
 
     def at(self, z: Tensor, free: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Places (S, B, R) of points (S, R), and the log of the prior's density there over that of the points."""
+        """Places (S, B, R) of points (S, R), and there the log of the prior's density over that of the points."""
         at = self.place + torch.einsum("brq,sq->sbr", self.root, z)
         if free is None:
             return at, (z.square().sum(-1, keepdim=True) - at.square().sum(-1)) / 2 + self.log_det
@@ -180,10 +179,10 @@ def _at_points(
 def find_proposal(
     mean: Tensor, scale: Tensor, factors: Tensor, temperature: Tensor, target: Tensor, steps: int = 5
 ) -> Proposal:
-    """About the mode of log p(z) - |z|^2 / 2, by Barzilai-Borwein steps, and its curvature, by differences.
+    """The mode of log p(z) - |z|^2 / 2, roughly, by Barzilai-Borwein steps, and its curvature, by differences.
 
-    Where factors are large beside the temperature these steps lose their way, and one side of the mode may fall far
-    more slowly than the curvature says: such rows go on by line searches, and their points are spread wider.
+    If factors are large compared with the temperature, these steps may not converge, and one side of the mode may
+    fall far more slowly than the curvature says. Such rows continue by line searches and get a wider spread.
     """
 
     def of(rows: Tensor | slice) -> Climb:
@@ -220,7 +219,7 @@ def find_proposal(
 
 
 def factor_log_likelihood(
-    latent: Latent,
+    latent: Gaussian,
     target: Tensor,
     tol: float,
     seed: int,
@@ -228,10 +227,10 @@ def factor_log_likelihood(
     most: float = math.inf,
     least: float = -math.inf,
 ) -> tuple[Tensor, Tensor, int]:
-    """log p of the target, its error, and the number of points: more until `tol` is met, or a fixed rule.
+    """log p of the target, its error, and the number of points: as many as `tol` needs, or a `fixed` rule.
 
-    Two rules at least are tried, since their difference is the error; none of more than `most` points beyond them.
-    Rows whose log p is below `least` are not looked at again.
+    At least two rules are tried, since their difference is the error; further ones have at most `most` points.
+    Hard rows are checked by `held`, except where log p is below `least`.
     """
     assert latent.factors is not None
     shape, classes = latent.mean.shape[:-1], latent.mean.shape[-1]
@@ -263,7 +262,7 @@ def factor_log_likelihood(
 
 
 def rule_error(rule: Rule, terms: Tensor, log_p: Tensor, before: Tensor | None) -> Tensor:
-    """The change from the smaller rule, or the standard error over replicates; unknown for a first product rule."""
+    """The change from the smaller rule (infinite without one), or the standard error over replicates."""
     if not rule.replicated:
         if before is None:
             return torch.full_like(log_p, math.inf)

@@ -1,9 +1,8 @@
-"""The likelihood of one class with a fixed number of steps and nodes: nothing depends on the values.
+"""The likelihood of one class with a fixed number of steps and nodes, whatever the values are.
 
-`quadrature` looks at its error and works on where it must. That cannot be captured as a CUDA graph, and
-`torch.vmap` cannot map it. Here every row gets the same: so many steps towards the mode and the ends of its
-integrand, then tanh-sinh nodes on both sides of the mode. The error is estimated as usual and reported, but
-not acted upon.
+`quadrature` refines the rows whose error is too large, which a CUDA graph cannot capture and `torch.vmap` cannot
+map. Here every row gets the same work: a number of steps towards the mode and the ends of its integrand, then
+tanh-sinh nodes on both sides of the mode. The error is estimated and reported, but not acted upon.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .border import mapped_first
 from .likelihood import Answer, Nodes, integrate
 from .rows import Rows, make_rows, rough_log_integrand
 from .search import both_sides, bracket, curvature, look, nearer, signs
@@ -58,9 +58,8 @@ class FixedLikelihood(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, Any]:
-        """Rows do not know of each other: the mapped axis becomes a leading one."""
-        count = info.batch_size
-        whole = [x.expand(count, *x.shape) if d is None else x.movedim(d, 0) for x, d in zip(inputs, dims)]
+        """Rows are independent, so the mapped axis becomes a leading one."""
+        whole = [mapped_first(x, dim, info.batch_size) for x, dim in zip(inputs, dims)]
         return FixedLikelihood.apply(*whole), (0,) * 5  # type: ignore[no-untyped-call]
 
 
@@ -82,7 +81,7 @@ def fixed_rule(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor)
 
 
 def _mode(rows: Rows) -> Tensor:
-    """As in `search.find_mode`, in so many steps."""
+    """As `search.find_mode`, in a fixed number of steps."""
     low, high, t = bracket(rows)
     for _ in range(_TO_MODE):
         _, first, second = rough_log_integrand(rows, t, branchless=True)

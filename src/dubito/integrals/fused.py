@@ -1,4 +1,4 @@
-"""The way from PyTorch to the Triton kernels, where there are any: a CUDA device and an importable Triton."""
+"""The bridge from PyTorch to the Triton kernels, for CUDA devices where Triton can be imported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ready(*tensors: Tensor) -> bool:
 
 
 def fits(classes: int) -> bool:
-    """Whether so many classes fit into one tile of the sampling kernels."""
+    """Whether this many classes fit into one tile of the sampling kernels."""
     from . import triton_qmc
 
     return classes <= triton_qmc.MOST_CLASSES
@@ -38,13 +38,13 @@ def quadrature(
     found = triton_quadrature.nll(mean.contiguous(), scale.contiguous(), one_or_all(temperature), target, tol)
     log_p, error = found[:2]
     _, facts = mean_of(log_p, target, -1, error, tol, triton_quadrature.ALLOWED)
-    # the only time that the device is waited for
+    # the only wait for the device
     hard = missed(log_p, error, tol) if facts.tolist()[1] > 0 else None
     return found, hard
 
 
 def missed(log_p: Tensor, error: Tensor, tol: float) -> Tensor:
-    """Rows of which the kernel says that it is not good enough."""
+    """Rows whose error, by the kernel's estimate, is above the tolerance."""
     from .triton_quadrature import ALLOWED
 
     return ~(error <= log_p.abs() * ALLOWED + tol)
@@ -58,9 +58,9 @@ def one_or_all(temperature: Tensor) -> Tensor:
 def scaled_gradients(
     ctx: Any, grad: Tensor, lost: bool = False
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The gradients that a forward pass has saved, times what comes back; only those that are asked for.
+    """The saved gradients times the incoming `grad` (B,); only those that autograd needs.
 
-    A `lost` row has log p = -inf and zero gradients: infinite weights must not make NaN of them.
+    A `lost` row has log p = -inf and zero gradients, which an infinite `grad` must not turn into NaN.
     """
     column = grad.unsqueeze(-1)
     found: list[Tensor | None] = []

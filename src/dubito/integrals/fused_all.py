@@ -1,4 +1,4 @@
-"""All classes on a GPU: two launches there and two back, and one question to the device."""
+"""All classes on a GPU: two launches forward, two backward, and one wait for the device."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ def by_kernels(
     from .triton_mean import count_missed
 
     log_p, error = _Classes.apply(mean, scale, temperature, tol)  # type: ignore[no-untyped-call]
-    if count_missed(error, tol) == 0:  # the only time that the device is waited for
+    if count_missed(error, tol) == 0:  # the only wait for the device
         return log_p, error, None
     return log_p, error, (~(error <= tol)).nonzero().flatten()

@@ -1,7 +1,7 @@
 """The mean negative log-likelihood on a GPU in few launches.
 
-The kernels take a fraction of a millisecond, and so do a dozen operations around them. So value, gradients, ignored
-rows and the mean are two kernels, and the way back is one product per input.
+The kernels take a fraction of a millisecond, and so would a dozen operations around them. So two kernels compute
+value, gradients and the mean over rows that are not ignored, and the backward pass is one product per input.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Mean(torch.autograd.Function):
                 mean, scale, tau, target, tol, ignore=ignore, heat=False
             )
             loss, facts = mean_of(log_p, target, ignore, error, tol, triton_quadrature.ALLOWED)
-            if facts.tolist()[1] > 0:  # the only time that the device is waited for
+            if facts.tolist()[1] > 0:  # the only wait for the device
                 found = (log_p, error, d_mean, d_scale, error.unsqueeze(-1).clone())
                 finish_hard(found, mean, scale, tau.expand(len(mean), 1), target, tol)
                 loss, facts = mean_of(log_p, target, ignore)
@@ -95,7 +95,7 @@ def mean_loss(
     tol: float | None,
     bank: Tensor | None,
 ) -> Tensor:
-    """The mean over all rows by quadrature or, with a bank of quasi-random points, over these."""
+    """The mean over all rows, by quadrature or over a bank of quasi-random points."""
     if mean.dim() != 2:
         mean, scale, target = mean.flatten(0, -2), scale.flatten(0, -2), target.flatten()
     goal = default_tolerance(mean.dtype) if tol is None else tol

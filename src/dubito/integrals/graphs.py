@@ -1,4 +1,4 @@
-"""Integrals that look at values stay outside of compiled graphs."""
+"""Integrals that branch on values stay outside of compiled graphs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Result = TypeVar("Result")
 
 
 def apart_from_graphs(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The function, which `torch.compile` leaves as it is: a graph ends before the call, and one begins after it.
+    """The function, run eagerly by `torch.compile`: one graph ends before the call, and another begins after it.
 
-    Rules that refine look at values, and their tables are long: a graph of that takes half a minute, or cannot be.
+    Rules that refine branch on values, which a graph cannot; where it can, compiling them takes half a minute.
     """
     eager = torch.compiler.disable(function)
 

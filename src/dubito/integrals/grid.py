@@ -1,11 +1,11 @@
 """M(x, alpha) = log(-log F) on equal steps of x, in float32, for arrays whose last axes are classes and rows.
 
-The table of `table` has close cells where M bends and serves every precision. Here cells in x are equal, so that
-finding one is a rounding, and a polynomial of total degree 3 in the offsets is exact to float32. Angles up to pi/4
-have cells of the variable q = sin(alpha), the first of them q = sin(alpha)^3, and those above q = cos(alpha)^2,
-because M = M_normal + O(alpha^3) at one end and depends on the square of the scale at the other: so derivatives
-keep their relative precision at both. A class has one angle, and what depends on it is found once, not once per
-node. To search by, log F and the log of its slope are tabulated too, one number per cell: a single look finds each.
+`table` serves every precision, with narrower cells where M is curved. Here cells in x are equal, so that rounding
+finds the cell, and a polynomial of total degree 3 in the offsets is exact to float32. Angles up to pi/4 have cells
+in q = sin(alpha) (the first cell in q = sin(alpha)^3), those above in q = cos(alpha)^2, because M = M_normal +
+O(alpha^3) at one end and depends on the square of the scale at the other; so derivatives keep their relative
+precision at both. A class has one angle, so what depends on it is computed once, not once per node. For searching,
+log F and the log of its slope are tabulated too, as one number per cell.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PER_LOWER = (LOWER - 1e-3) / math.log1p(_EDGE / TURN)
 PER_UPPER = (UPPER - 1e-3) / _EDGE
 _POINTS = 5
 _LAST = (LOWER + UPPER) * CELLS - 1
-NONE = -50.0  # of M: below it -log F is nothing, and its products should not become denormal
+NONE = -50.0  # the least M: -log F is negligible there, and smaller values would make products denormal
 
 
 class Grid(NamedTuple):
@@ -94,7 +94,7 @@ def grid() -> Grid:
     v = _unit()[None].expand(_POINTS, _POINTS).flatten()
     flat = values.permute(2, 0, 1, 3).flatten(2) @ fit(DEGREE, u, v).T
     flat = flat.flatten(0, 1).T.contiguous()
-    _, _, _, _, one, _, _, two, _, _ = flat  # what is only searched by needs no cubic term
+    _, _, _, _, one, _, _, two, _, _ = flat  # for searching, cubic terms are not needed
     edge = flat[0] + one / 2 + two / 4
     log_rate = edge + (one + two).neg().clamp(min=1e-30).log()
     return Grid(tuple(flat.float().unbind(0)), -edge.exp().float(), log_rate.float(), offsets.float())
@@ -128,7 +128,7 @@ def _place_angles(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def workspace(rows: Columns, nodes: int) -> Tensor:
-    """Room for `places` and `look_up`, (10, N, K, B): memory that is used again is in the cache."""
+    """Working memory for `places` and `look_up`, (10, N, K, B); reused, it stays in the cache."""
     return torch.empty(10, nodes, *rows.mean.shape)
 
 
@@ -170,7 +170,7 @@ def look_up(
 
 
 def sweep(rows: Columns, t: Tensor) -> Tensor:
-    """The log-integrand at t (P, B), but for a constant and a nat or so: enough to search by."""
+    """The log-integrand at t (P, B), up to a constant and to about a nat: enough to search by."""
     start = torch.addcmul(rows.base, rows.mean, rows.per_step, value=-1.0)
     at = torch.addcmul(start, t.unsqueeze(1), rows.per_step)
     torch.clamp(at, rows.base + LEFT, rows.base + RIGHT, out=at)

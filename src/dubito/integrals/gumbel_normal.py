@@ -6,10 +6,9 @@ alpha = 0 is the normal and alpha = pi/2 the Gumbel distribution. With x = (X - 
 
     M(x, alpha) = log(-log P(x' <= x))
 
-is a line for the Gumbel, a parabola for the normal on the right, and grows like 2 log|x| on the left: it
+is a line for the Gumbel; for the normal it is a parabola on the right and grows like 2 log|x| on the left. So it
 keeps relative precision in both tails. The integrands over e and over g are log-concave and smooth, so the
-trapezoid rule centred on their mode converges to rounding error. This is slow and exact; `table` makes it
-fast.
+trapezoid rule centred on their mode converges to rounding error. This is slow and exact; `table` makes it fast.
 """
 
 from __future__ import annotations
@@ -125,9 +124,9 @@ def _upper_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _uneven_nodes(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes g for the upper tail that are close at 0, where the Gumbel density ends, and logarithms of weights.
+    """Nodes g for the upper tail, and logarithms of their weights.
 
-    Equal steps of asinh(g / 4): the tail may reach to hundreds.
+    Equal steps of asinh(g / 4): close at 0, where the Gumbel density ends, and reaching hundreds in the tail.
     """
     low, high = (torch.asinh(end / 4) for end in _upper_ends(t, sigma, tau))
     u = low[:, None] + _grid(t) * (high - low)[:, None]

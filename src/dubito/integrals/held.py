@@ -1,8 +1,8 @@
-"""Rows of a low-rank latent that a product rule may miss, held against quasi-random points.
+"""A check of the hard rows of a low-rank latent, where a product rule may fail, against quasi-random points.
 
-Beside a step the orders of a product rule can agree and be wrong by a tenth. Draws of everything are cheap and see
-steps well, but what lies far out they all miss alike, and agree on too little. Points of which half lie about the
-mode see that, at the price of an integral each. So draws are believed unless such points find more.
+Next to a step, product rules of several orders can agree and be wrong by a tenth. Draws of all noise are cheap and
+not misled by steps, but if p comes from far out they all miss it, and agree on too small a value. Points of which
+half lie around the mode find it, at the price of an integral each. So draws are trusted unless these find more.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .border import Latent
+from .border import Gaussian
 from .factors import Mixed, Proposal, Rule, rule_error, sobol_rule
 from .sampling import REPLICATES, by_qmc, standard_error
 
 _DRAWS = 8192
-_FEW, _MANY = 256, 2048  # points about the mode and all over
+_FEW, _MANY = 256, 2048  # points, half of them around the mode
 _INNER = 1e-4  # tolerance of the integral at each of them
-_DOUBT = 0.25  # relative error of p
+_DOUBT = 0.25  # relative error of p from which an estimate is not trusted
 
 
 def checked(
     flat: tuple[Tensor, ...], log_p: Tensor, error: Tensor, proposal: Proposal, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """log p and its error with hard rows held against points.
+    """log p and its error, with the hard rows checked against points.
 
-    The rule stays where it agrees with them, and where they see too little of p; then it is in doubt.
+    The rule's value stays where the points agree, and where they are not accurate enough to tell; then its error is
+    raised to `_DOUBT`.
     """
     hard = proposal.hard
     assert hard is not None
@@ -40,7 +41,7 @@ def checked(
 
 
 def _better(log_p: Tensor, error: Tensor, rows: Tensor, other: Tensor, off: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows take other values, of relative error `off`, where they disagree or are less sure themselves."""
+    """Rows take the `other` values, of relative error `off`, where these disagree or are more accurate."""
     apart, own = (log_p.detach()[rows] - other.detach()).abs(), error[rows]
     seen = off < _DOUBT
     worse = seen & ~((apart <= 4 * off) & (own <= off))
@@ -50,8 +51,8 @@ def _better(log_p: Tensor, error: Tensor, rows: Tensor, other: Tensor, off: Tens
 
 
 def _draws(rows: tuple[Tensor, ...], seed: int) -> tuple[Tensor, Tensor]:
-    """log p by draws of everything, and its relative error; infinite where they do not see p."""
-    latent, own = Latent(*rows[:4]), rows[4].unsqueeze(-1)
+    """log p by draws of all noise, and its relative error, infinite if no draw has p > 0."""
+    latent, own = Gaussian(*rows[:4]), rows[4].unsqueeze(-1)
     log_p = by_qmc(latent, _DRAWS, seed, "normal").gather(-1, own).squeeze(-1)
     spread = standard_error("qmc", latent, _DRAWS, seed, "normal").gather(-1, own).squeeze(-1)
     return log_p, (spread / log_p.detach().exp()).nan_to_num(torch.inf)
@@ -60,7 +61,7 @@ def _draws(rows: tuple[Tensor, ...], seed: int) -> tuple[Tensor, Tensor]:
 def _about(
     flat: tuple[Tensor, ...], rows: Tensor, proposal: Proposal, count: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """log p by points of which half lie about the mode, and its relative error."""
+    """log p by points of which half lie around the mode, and its relative error."""
     about = Proposal(proposal.place[rows], proposal.root[rows], proposal.log_det[rows])
     rule = mixed_rule(count, proposal.place.shape[-1], seed, flat[0])
     log_p, error, terms = Mixed.apply(*(x[rows] for x in flat), about, rule, _INNER)  # type: ignore[no-untyped-call]
@@ -68,7 +69,7 @@ def _about(
 
 
 def mixed_rule(count: int, rank: int, seed: int, like: Tensor) -> Rule:
-    """Sobol points of which the first half of each replicate stays where the prior has it."""
+    """Sobol points of which the first half of each replicate is `free`, drawn from the prior."""
     rule = sobol_rule(count, rank, seed + 7919, like)
     each = len(rule.points) // REPLICATES
     free = torch.arange(len(rule.points), device=like.device) % each < each // 2

@@ -1,13 +1,13 @@
 """log p_y = log of the integral of f_y(t) prod_{k != y} F_k(t), with its gradient and its error.
 
-Let v be the signed square root of the drop below the mode, so that the integrand is exp(-v^2) dt/dv. What the
-search knows (curvature at the mode; place, drop and slope at both ends) fixes a smooth approximate map
+Let v be the signed square root of the drop below the mode, so that the integrand is exp(-v^2) dt/dv. The results of
+the search (curvature at the mode; place, drop and slope at both ends) determine a smooth approximate map
 
     t(v) = mode + v exp(q(v)),    q a polynomial of degree 4,
 
-under which the trapezoid rule in v converges with a dozen or two of nodes. The difference to every other node
-tells its error. Rows it does not suit (scales of very different size) go on to tanh-sinh nodes between the
-mode, the shoulders and the ends, doubled until the tolerance is met.
+under which the trapezoid rule in v converges within one or two dozen nodes. The change when every other node is
+left out tells its error. Rows that it does not suit (scales of very different size) get tanh-sinh nodes between the
+mode, the shoulders and the ends, whose number is doubled until the tolerance is met.
 
 Gradients need only first derivatives of log F_k: with r_k = d log F_k / dt, R = sum_{k != y} r_k and < > the
 average over nodes, d log p / d theta_k = < d log F_k / d theta_k > for a rival k, and, integrating by parts,
@@ -28,9 +28,9 @@ from .rows import Rows, log_slope_and_ratio
 from .search import Support
 from .table import DEEP, lookup
 
-_CHANGE = 2e-3  # of a gradient when the step is halved; what is left then is about its power of 1.5
+_CHANGE = 2e-3  # relative, of a gradient when the step is halved; the error left is about its power of 1.5
 _EARLIER = 5
-_NARROW, _CUT = 0.5, 1e-9  # of the distance of nodes; a share of p
+_NARROW, _CUT = 0.5, 1e-9  # share of the distance of nodes; share of p
 _NOTHING = 1e-8  # gradients below this, relative to 1 / width, need not settle
 
 
@@ -101,9 +101,9 @@ def tanh_sinh_nodes(support: Support, shoulder: Tensor, count: int) -> Nodes:
 
 
 def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, exact: bool) -> Answer:
-    """Sum over nodes (on so many interleaved `pieces`).
+    """Sum over nodes, which lie interleaved on `pieces` pieces of the support.
 
-    With `exact`, what lies outside the table is computed without it; else such rows get an infinite error.
+    With `exact`, values outside the table are computed without it; else such rows get an infinite error.
     """
     inverse = (1 / rows.width).unsqueeze(-1)
     x = nodes.offset.unsqueeze(1) * inverse + (mode - rows.mean).unsqueeze(-1) * inverse
@@ -116,7 +116,7 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, exact: bool) 
     if not exact:
         lost = (((m.amax(1) > DEEP) | too_far) & (weight > 1e-9)).any(-1)
         error = torch.where(lost | nodes.spoilt, math.inf, error)
-    # A second column of weights leaves out every other step: gradients that it changes are not right yet.
+    # A second column of weights leaves out every other node: gradients that this changes have not settled.
     coarse = weight.unflatten(-1, (-1, pieces)).clone()
     coarse[:, 1::2] = 0
     coarse = coarse.flatten(1)
@@ -131,15 +131,15 @@ def integrate(rows: Rows, mode: Tensor, nodes: Nodes, pieces: int, exact: bool) 
 
 
 def height(rows: Rows, t: Tensor) -> Tensor:
-    """log of f_y(t) prod_{k != y} F_k(t) in full, but for what does not depend on t, at t (B, N)."""
+    """log of f_y(t) prod_{k != y} F_k(t) at t (B, N), to full precision up to a constant in t."""
     x = (t.unsqueeze(1) - rows.mean.unsqueeze(-1)) / rows.width.unsqueeze(-1)
     _, parts, log_slope, _, _ = _factors(rows, x, exact=True)
     return parts[0].sum(1) + log_slope
 
 
 def _factors(rows: Rows, x: Tensor, exact: bool) -> tuple[Tensor, list[Tensor], Tensor, Tensor, Tensor]:
-    """At x (B, K, N): M; log F and its derivatives in x and v; of the target, the log of d log F / dx, the ratio of
-    the derivatives, and where neither is known from the table."""
+    """At x (B, K, N): M; log F and its derivatives in x and v; and of the target the log of d log F / dx, the ratio
+    of the derivatives, and where the table does not give these two."""
     m, m_x, m_v = lookup(rows.table, x, rows.cell.unsqueeze(-1), _full(rows.offset, x))
     own = [rows.of_target(part) for part in (x, m, m_x, m_v)]
     log_f = -m.exp()
@@ -157,10 +157,10 @@ def _full(values: Tensor, x: Tensor) -> Tensor:
 
 
 def _error(terms: Tensor, log_p: Tensor, pieces: int, steps: Tensor | None = None) -> Tensor:
-    """The error of the sum from the changes that the last two halvings of the step made.
+    """The error of the sum, from the changes by the last two halvings of the step.
 
-    The rules converge exponentially: halving the step about squares the error. The exponent 1.5 is for caution. Of
-    `steps` that are not resolved nothing of the kind holds: there the change itself is the estimate, twice.
+    The rules converge exponentially: halving the step about squares the error; the exponent 1.5 is cautious. In
+    rows with unresolved `steps` they do not: there the error is taken as twice the change.
     """
     sums = [log_p]
     for step in (2, 4):
@@ -177,7 +177,7 @@ def _error(terms: Tensor, log_p: Tensor, pieces: int, steps: Tensor | None = Non
 def _with_steps(rows: Rows, t: Tensor, weight: Tensor) -> Tensor:
     """Rows (B,) with a class that is narrower than half the distance of the two nodes around its mean.
 
-    Such a class is a step, and whether nodes happen to suit it is chance; unless nothing is left there to cut.
+    Its F is a step, which the nodes may miss; it does not matter where the integrand has negligible weight.
     """
     t, order = t.sort(-1)
     above = torch.searchsorted(t, rows.mean).clamp_(1, t.shape[-1] - 1)
@@ -187,7 +187,7 @@ def _with_steps(rows: Rows, t: Tensor, weight: Tensor) -> Tensor:
 
 
 def _replace_deep(rows: Rows, x: Tensor, bottom: Tensor, parts: list[Tensor]) -> list[Tensor]:
-    """Where log F is far below zero, the full computation, brought to the table's variables."""
+    """Where log F is far below zero, the exact computation, converted to the table's variables."""
     if not bool(bottom.any()):
         return parts
     scale, tau = _full(rows.cos, x)[bottom].double(), _full(rows.sin, x)[bottom].double() / ROOT_C

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._numbers import check_choice
 from .._tensors import check_indices, expect, full_precision, reduce
-from ..errors import DubitoError, nearest
-from . import plain_mean
-from .border import Latent, as_latent, every_class
+from ..errors import DubitoError
+from . import fused_mean, plain_mean
+from .border import Gaussian, as_latent, every_class
 from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready, scaled_gradients
-from .fused_mean import mean_loss, plain
 from .graphs import apart_from_graphs
 from .noise import bank_of, check_kind, fresh_seed, power_of_two
 from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve_any
@@ -26,14 +26,13 @@ from .two_classes import POINTS, TWO, joined
 
 METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _MANY = 1 << 15
-_CHEAP_RANK = (
-    2  # with more factors, and no tolerance asked for, "auto" spends about what `samples` draws cost
-)
-_DRAWS_PER_POINT = 8  # draws over everything that cost as much as one point over the factors
+# With more factors than this, and no tolerance asked for, "auto" spends about what `samples` draws cost.
+_CHEAP_RANK = 2
+_DRAWS_PER_POINT = 8  # draws of all noise that cost as much as one point over the factors
 
 
 class _Likelihood(torch.autograd.Function):
-    """log p of the target by quadrature; the gradients come out of the forward pass and are only scaled here."""
+    """log p of the target by quadrature; the forward pass computes the gradients, the backward pass scales them."""
 
     @staticmethod
     def forward(
@@ -42,7 +41,7 @@ class _Likelihood(torch.autograd.Function):
         answer, hard = solve_any(mean, scale, temperature, target, tol)
         ctx.save_for_backward(answer.d_mean, answer.d_scale, answer.d_temperature)
         ctx.dtypes = (mean.dtype, scale.dtype, temperature.dtype)
-        # The kernels hand over every row that may have lost.
+        # With more than two classes, the kernels mark every row of p = 0 as hard.
         ctx.lost = hard is not None or not mean.is_cuda or mean.shape[-1] == 2
         ctx.mark_non_differentiable(*(x for x in (answer.error, hard) if x is not None))
         return answer.log_p, answer.error, hard
@@ -50,12 +49,12 @@ class _Likelihood(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        # Only an infinite gradient can make NaN of a zero.
+        # Only an infinite gradient turns the zeros of a lost row into NaN.
         lost = ctx.lost and (grad.is_cuda or not math.isfinite(float(grad.sum())))
         return *scaled_gradients(ctx, grad, lost), None, None
 
 
-def log_likelihood(latent: Latent, target: Tensor, tol: float) -> tuple[Tensor, Tensor, int]:
+def log_likelihood(latent: Gaussian, target: Tensor, tol: float) -> tuple[Tensor, Tensor, int]:
     """log p of the target, its error, and how many rows took the thorough rule, for independent classes."""
     log_p, error, hard = _Likelihood.apply(*_flat(latent, target), tol)  # type: ignore[no-untyped-call]
     count = 0 if hard is None else int(hard.sum())
@@ -64,8 +63,8 @@ def log_likelihood(latent: Latent, target: Tensor, tol: float) -> tuple[Tensor, 
     return log_p.reshape(target.shape), error.reshape(target.shape), count
 
 
-def _flat(latent: Latent, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """mean, scale (B, K), temperature (B, 1), target (B,); what has this shape already is taken as it is."""
+def _flat(latent: Gaussian, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mean, scale (B, K), temperature (B, 1), target (B,); no view is made of what has this shape already."""
     mean, scale, tau = latent.mean, latent.scale, latent.temperature
     if target.dim() == 1:
         return mean, scale, tau, target
@@ -100,15 +99,15 @@ def expected_softmax_nll(
 
         p_y = integral of f_y(t) prod_{k != y} F_k(t) dt
 
-    with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. This integral is
-    taken by quadrature that follows its mode: no samples, no noise in the gradient, right where p is 1e-30, and
-    at any temperature down to 0, the multinomial probit. Two classes, with factors or without, are one Gaussian and
-    exact. With up to three factors a Gauss-Hermite rule over z goes around it, held against quasi-random points
-    where the factors are large beside scale and temperature, so that p is a step in them; with more, "auto" takes
-    quasi-random points over everything, which were better at equal cost, and method="quadrature" points over the
-    factors around the integral.
+    with F_k and f_k the distribution function and density of a Gaussian plus a scaled Gumbel. The quadrature places
+    its nodes around the mode of the integrand: no samples, no noise in the gradient, accurate even where p is
+    1e-30, and at any temperature down to 0, the multinomial probit. Two classes, with or without factors, are one
+    Gaussian and exact. With up to three factors, the integral is averaged by a Gauss-Hermite rule over z, which is
+    checked against quasi-random points where factors are so large compared with scale and temperature that p is a
+    step. With more factors "auto" takes quasi-random points over all noise, which were better at equal cost, and
+    method="quadrature" takes them over the factors, around the integral.
 
-    `torch.compile` calls it as it is, between two graphs, whatever the method; it refuses ``fullgraph=True``.
+    `torch.compile` runs it eagerly, between two graphs, whatever the method; ``fullgraph=True`` is refused.
 
     Shapes: mean and scale (..., K), factors (..., K, R), target (...), temperature a number or (..., 1).
 
@@ -122,13 +121,13 @@ def expected_softmax_nll(
             "qmc" (scrambled Sobol points), "mc" (random draws), or "auto".
         samples: how many draws "mc" and "qmc" take.
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
-        tol: error of log p to reach (default 1e-7 in float64, 2e-5 in float32; 1e-3 with factors). Where "auto"
-            samples, a given `tol` raises their number until it is met, up to 32,768; one that is given and not met
-            is warned of, unless there is a report. Without one, it spends about what `samples` draws cost on a
-            latent of three factors or more, and its estimate may lie above the default.
+        tol: error of log p to reach (default 1e-7 in float64, 2e-5 in float32; 1e-3 with factors). If it is given
+            and "auto" samples, their number is raised until it is met, up to 32,768; if it is not met, a warning
+            says so, unless there is a report. If it is not given, "auto" spends about what `samples` draws cost on
+            a latent of three factors or more, and the estimated error may exceed the default.
         noise: "normal"; "logistic" or "gumbel" with "mc" and "qmc".
         dim: the class axis. ignore_index, reduction: as in `torch.nn.functional.cross_entropy`.
-        report: called with a `Report` (`reports.append`, say): which method was taken, why, and its error.
+        report: called with a `Report` (as ``reports.append``): which method was taken, why, and its error.
 
     Reference:
         collier2020 eq. 3, eq. 4, eq. 6, eq. 7
@@ -139,19 +138,18 @@ def expected_softmax_nll(
         >>> round(float(expected_softmax_nll(mean, scale, torch.tensor([0])).neg().exp()), 5)
         0.52387
     """
-    if method not in METHODS:
-        raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, METHODS))
+    check_choice(method, METHODS, "method")
     check_kind(noise)
     if tol is not None and not tol > 0:
         raise DubitoError("the tolerance must be positive", got=tol)
     ordinary = factors is None and noise == "normal" and method not in ("mc", "fixed")
-    last = reduction == "mean" and report is None and dim in (-1, mean.dim() - 1)
-    if ordinary and last and plain(mean, scale, target, temperature):
+    bare = reduction == "mean" and report is None and dim in (-1, mean.dim() - 1)
+    if ordinary and bare and fused_mean.plain(mean, scale, target, temperature):
         bank = bank_of(mean, samples, fresh_seed(generator), noise) if method == "qmc" else None
         if method != "qmc" or fits(mean.shape[-1]):
-            return mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
+            return fused_mean.mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
     exact = method in ("auto", "quadrature")
-    if ordinary and last and exact and plain_mean.plain(mean, scale, target, temperature, ignore_index):
+    if ordinary and bare and exact and plain_mean.plain(mean, scale, target, temperature, ignore_index):
         return plain_mean.mean_loss(mean, scale, target, temperature, tol)  # type: ignore[arg-type]
     fused = ordinary and ready(mean)
     latent = as_latent(mean, scale, factors, temperature, dim, keep_half=fused)
@@ -163,13 +161,13 @@ def expected_softmax_nll(
         kept = target != ignore_index
     warns = exact and tol is not None and report is None
     options = _Options(method, samples, fresh_seed(generator), tol, noise, report is not None or warns)
-    unread = method == "fixed" or fused  # no branch on values: a GPU would have to be waited for
+    unread = method == "fixed" or fused  # no branch on values, which would wait for the GPU
     if unread and kept is not None:
         target = target * kept
     if kept is None or unread or bool(kept.all()):
         log_p, result = _dispatch(latent, target.long(), options)
     else:
-        some = Latent(*(None if x is None else x[kept] for x in latent))  # type: ignore[arg-type]
+        some = Gaussian(*(None if x is None else x[kept] for x in latent))  # type: ignore[arg-type]
         log_p, result = _dispatch(some, target[kept].long(), options)
         log_p = log_p.new_zeros(target.shape).masked_scatter(kept, log_p)
     if report is not None:
@@ -190,7 +188,7 @@ class _Options(NamedTuple):
     estimate: bool
 
 
-def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor, Report]:
+def _dispatch(latent: Gaussian, target: Tensor, options: _Options) -> tuple[Tensor, Report]:
     """Per-example log p by the chosen method."""
     method, reason = choose(options.method, latent, options.noise)
     if method == "quadrature":
@@ -223,7 +221,7 @@ def _dispatch(latent: Latent, target: Tensor, options: _Options) -> tuple[Tensor
     return log_p, Report(method, reason, options.samples, error, goal)
 
 
-def _enough(latent: Latent, target: Tensor, options: _Options, goal: float) -> int:
+def _enough(latent: Gaussian, target: Tensor, options: _Options, goal: float) -> int:
     """How many quasi-random points reach a tolerance that was asked for, at most `_MANY`."""
     samples = power_of_two(options.samples)
     while samples < _MANY and target.numel() > 0:
@@ -237,14 +235,14 @@ def _enough(latent: Latent, target: Tensor, options: _Options, goal: float) -> i
     return samples
 
 
-def _fused_qmc(latent: Latent, target: Tensor, options: _Options) -> Tensor:
+def _fused_qmc(latent: Gaussian, target: Tensor, options: _Options) -> Tensor:
     """The kernel for shared quasi-random points."""
     bank = bank_of(latent.mean, options.samples, options.seed, options.noise)
     log_p: Tensor = QmcLikelihood.apply(*_flat(latent, target), bank)  # type: ignore[no-untyped-call]
     return log_p if target.dim() == 1 else log_p.reshape(target.shape)
 
 
-def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
+def choose(method: str, latent: Gaussian, noise: str) -> tuple[str, str]:
     """The method for a likelihood and the reason for it."""
     if noise != "normal" and method in ("quadrature", "fixed"):
         raise DubitoError("quadrature is for normal noise", got=repr(noise), remedy='use method="qmc"')
@@ -266,8 +264,8 @@ def choose(method: str, latent: Latent, noise: str) -> tuple[str, str]:
     return "factors x quadrature", "given its factors the classes are independent"
 
 
-def _weighed(latent: Latent, weights: Tensor) -> tuple[Latent, Tensor]:
-    """One copy of each row per class, for targets that weigh all classes."""
+def _weighed(latent: Gaussian, weights: Tensor) -> tuple[Gaussian, Tensor]:
+    """One copy of each row per class, for targets that are weights of all classes."""
     if weights.shape != latent.mean.shape:
         raise DubitoError(
             "a float target must give one weight per class",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from ..errors import DubitoError, nearest
+from .._numbers import check_choice
 from .sampled import BLOCK, Block
 
 KINDS = ("normal", "logistic", "gumbel")
@@ -19,8 +19,7 @@ _SOBOL_AXES = SobolEngine.MAXDIM
 
 def check_kind(kind: str) -> None:
     """Refuse an unknown noise distribution."""
-    if kind not in KINDS:
-        raise DubitoError("unknown noise", got=repr(kind), remedy=nearest(kind, KINDS))
+    check_choice(kind, KINDS, "noise")
 
 
 def fresh_seed(generator: torch.Generator | None) -> int:
@@ -48,7 +47,7 @@ def standard_noise(kind: str, shape: tuple[int, ...], generator: torch.Generator
 
 
 def random_blocks(mean: Tensor, rank: int, samples: int, seed: int, kind: str = "normal") -> Iterator[Block]:
-    """Blocks of noise for every row of `mean`, each from its own seed, so that any of them can be drawn again."""
+    """Blocks of noise for every row of `mean`, each from a seed of its own, so that it can be drawn again."""
     generator = torch.Generator(device=mean.device)
     for index, start in enumerate(range(0, samples, BLOCK)):
         count = min(BLOCK, samples - start)
@@ -99,7 +98,7 @@ def sobol_bank(
 
 
 def bank_of(mean: Tensor, samples: int, seed: int, kind: str) -> Tensor:
-    """A bank for the classes of `mean`, where they are, in float32: what the kernels read."""
+    """A bank for the classes of `mean` as the kernels read it: in float32, on the same device."""
     return sobol_bank(power_of_two(samples), mean.shape[-1], 0, seed, kind, mean.device, torch.float32)[0]
 
 

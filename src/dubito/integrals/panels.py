@@ -1,4 +1,4 @@
-"""Panels in t for the expected softmax of all classes: where they lie, their nodes, and how far each is off."""
+"""Panels in t for the expected softmax of all classes: where they lie, their nodes, and the error of each."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .table import lookup, rough
 _LEVELS = (-80.0, -30.0, -12.0, -5.0, -2.0, -0.7, -0.2, -0.03, -1e-3, -1e-6, -1e-10, -1e-15)
 _ELEMENTS = 1 << 18
 _DEPTH = 24
-_HIDDEN, _DEEP = 10.0, 18.0  # widths of a class that a panel may span; -G beyond which no class counts
+_HIDDEN, _DEEP = 10.0, 18.0  # widths of a class that a panel may span; -G beyond which no class matters
 _NODES = 8
-_FINEST = 1e-10  # no panel is halved for less: below it the seams of the table would be chased for ever
+_FINEST = 1e-10  # the least tolerance: below it, panels would be halved for the seams of the table
 
 
 class Panels(NamedTuple):
@@ -39,9 +39,8 @@ class _Values(NamedTuple):
 def _jacobi(n: int) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors of the Jacobi matrix of the Legendre polynomials."""
     k = torch.arange(1, n, dtype=torch.float64)
-    values, vectors = torch.linalg.eigh(
-        torch.diag(k / (4 * k * k - 1).sqrt(), -1)
-    )  # which reads the lower half
+    # The lower half is all that eigh reads.
+    values, vectors = torch.linalg.eigh(torch.diag(k / (4 * k * k - 1).sqrt(), -1))
     return values, vectors
 
 
@@ -52,7 +51,7 @@ def _gauss_legendre(n: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _last_coefficients(n: int, like: Tensor) -> Tensor:
-    """(nodes, 3): of terms that carry their weights, the sum and the last two Legendre coefficients."""
+    """(nodes, 3): takes weighted terms to their sum and their last two Legendre coefficients."""
     vectors = _jacobi(n)[1]
     return (vectors[[0, -2, -1]] / vectors[0]).T.to(like)
 
@@ -108,7 +107,7 @@ def _edges(rows: Rows) -> Tensor:
 
 
 def refine(rows: Rows, tol: float) -> tuple[Panels, Tensor]:
-    """Panels fine enough for `tol`, and what is left of the error in each row."""
+    """Panels fine enough for `tol`, and the error that remains in each row."""
     edges = _edges(rows)
     count = edges.shape[1] - 1
     index = torch.arange(len(edges), device=edges.device).repeat_interleave(count)
@@ -121,7 +120,7 @@ def refine(rows: Rows, tol: float) -> tuple[Panels, Tensor]:
     while True:
         depth += 1
         miss = torch.cat([_misses(rows, part) for part in parts(panels, rows)])
-        # Each halving may spend half of what is left: the sum over all panels stays below tol.
+        # Panels share the tolerance, so that the sum of their errors stays below it.
         bad = (miss > max(tol, _FINEST) / (4 * count)) | hiding(rows, panels)
         if depth == _DEPTH:
             bad = torch.zeros_like(bad)
@@ -135,14 +134,14 @@ def refine(rows: Rows, tol: float) -> tuple[Panels, Tensor]:
             torch.cat([panels.left[bad], panels.left[bad] + half]),
             half.repeat(2),
         )
-    # Doubled, for it is an estimate, not a bound.
+    # Doubled, as it is an estimate, not a bound.
     return Panels(*(torch.cat(column) for column in zip(*kept))), 2 * error
 
 
 def hiding(rows: Rows, panels: Panels) -> Tensor:
-    """Panels much longer than the width of a class in them that can win: it may lie between two nodes.
+    """Panels that may hide a class which can win: one so narrow that it may lie between two nodes.
 
-    Its probability may be within any tolerance, but its gradients are that over its width.
+    The error in its probability may be within the tolerance, but not that in its gradient, larger by 1 / width.
     """
     mean, width = rows.mean[panels.row], rows.width[panels.row]
     right = panels.left + panels.length
@@ -158,16 +157,16 @@ def hiding(rows: Rows, panels: Panels) -> Tensor:
 
 
 def parts(panels: Panels, rows: Rows) -> list[Panels]:
-    """As many panels at a time as fit into a cache."""
+    """The panels in groups that fit into the cache."""
     size = max(1, _ELEMENTS // (rows.mean.shape[-1] * _NODES))
     return [Panels(*part) for part in zip(*(x.split(size) for x in panels))]
 
 
 def _misses(rows: Rows, panels: Panels) -> Tensor:
-    """How far each panel is off: the sum over classes from its mass, and the least smooth of the classes.
+    """The error of each panel: of the sum over classes, whose value is known, and of the least smooth class.
 
-    Errors of classes may cancel in the sum. So each integrand is expanded in Legendre polynomials: as far as its
-    last two coefficients are below the first, those that the rule cannot see will lie once more below these.
+    Errors of classes may cancel in the sum. So each integrand is expanded in Legendre polynomials: if its last two
+    coefficients are smaller than the first by some factor, those beyond are taken to be smaller by it once more.
     """
     values = evaluate(rows, panels)
     terms = (values.log_rate + (values.total + values.log_weight).unsqueeze(1)).exp()

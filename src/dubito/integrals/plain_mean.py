@@ -1,8 +1,8 @@
-"""The mean negative log-likelihood on a CPU for the plainest of calls: what it would spend on the way is left out.
+"""A short cut to the mean negative log-likelihood on a CPU, for the simplest calls.
 
-In a batch of some hundred rows checks, shapes and reductions around the integral would be a fifth of the time. So
-where float32 rows with their labels and one positive temperature come, and nothing is to be ignored or refused, the
-mean is one function whose gradients are ready. Everything else takes the general way, with the same numbers.
+For a batch of a few hundred rows, checks, shapes and reductions would take a fifth of the time. So if float32 rows
+come with labels and one positive temperature, and nothing has to be ignored or refused, the mean is a single
+autograd function. Other calls take the general way, which gives the same numbers.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def plain(
 
 
 def _within(x: Tensor, low: float, high: float) -> bool:
-    """Whether all lies strictly between two numbers; not if there is a NaN."""
+    """Whether all values lie strictly between two numbers; a NaN does not."""
     least, most = torch.aminmax(x.detach())
     return low < float(least) and float(most) < high
 
 
 class _Mean(torch.autograd.Function):
-    """The mean over all rows; the gradients of each come out of the forward pass."""
+    """The mean over all rows; the gradients of each come from the forward pass."""
 
     @staticmethod
     def forward(
@@ -65,7 +65,7 @@ class _Mean(torch.autograd.Function):
         saved = d_mean, _ = ctx.saved_tensors
         factor = grad / -len(d_mean)
         found = [d * factor if wanted else None for d, wanted in zip(saved, ctx.needs_input_grad)]
-        if not math.isfinite(float(factor)):  # infinity makes NaN of a zero
+        if not math.isfinite(float(factor)):  # or 0 * inf would be NaN
             found = [None if g is None else torch.where(d == 0, 0.0, g) for d, g in zip(saved, found)]
         return *found, None, None, None
 

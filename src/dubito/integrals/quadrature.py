@@ -1,5 +1,4 @@
-"""log p_y for rows of independent classes, to a tolerance: a quick rule for all rows, a thorough one for the
-rest."""
+"""log p_y for rows of independent classes, to a tolerance: by a quick rule, and by a thorough one where needed."""
 
 from __future__ import annotations
 
@@ -21,13 +20,11 @@ from .search import SHOULDER, find_support, mend
 from .two_classes import two_log_likelihood
 
 _ELEMENTS = 1 << 18  # rows x classes x nodes worked on at a time: what fits into a cache
-_MOST_ELEMENTS = (
-    1 << 23
-)  # on a GPU, which has no use for small parts; but no more than a few times the inputs
-_POINT = 1e-5  # a class without any spread gets this share of the narrowest width in its row
+_MOST_ELEMENTS = 1 << 23  # the same on a GPU, which gains from large parts, within limits of memory
+_POINT = 1e-5  # a class without any spread is given this share of the narrowest width in its row
 _LEVELS = (32, 64, 128, 256)  # nodes per piece of the thorough rule
-_DROP = 38.0  # nats that the thorough rule goes down
-_LOOSEST = 1e-2  # no range is narrower than this tolerance needs
+_DROP = 38.0  # nats below the mode at which the thorough rule ends
+_LOOSEST = 1e-2  # looser tolerances get the range that this one needs
 _UNDERFLOW = 1e-30
 _TABLE = 3e-9  # relative error of the table, found by comparison with full precision
 
@@ -41,14 +38,14 @@ MOST_NODES = 4 * (_LEVELS[-1] + 1)
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
-    """What the work aims at when nothing is asked for."""
+    """The error of log p to aim at where the caller names none."""
     return 1e-7 if dtype == torch.float64 else 2e-5
 
 
 def solve_any(
     mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
 ) -> tuple[Answer, Tensor | None]:
-    """As `solve`, but two classes exactly; on a GPU the kernels do so too."""
+    """As `solve`, but exact for two classes; on a GPU the kernels are, too."""
     if mean.shape[-1] == 2 and not fused.ready(mean, scale, temperature):
         return two_log_likelihood(mean, scale, temperature, target), None
     return solve(mean, scale, temperature, target, tol)
@@ -57,11 +54,11 @@ def solve_any(
 def solve(
     mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
 ) -> tuple[Answer, Tensor | None]:
-    """log p of the target, error and gradients; and which rows took the thorough rule, None for none of them.
+    """log p of the target, error and gradients; and which rows took the thorough rule, None if none did.
 
-    mean, scale (B, K), temperature (B, 1), target (B,). Errors above `tol` mean that it was not reached. The
-    gradients are always computed: whether they have settled is part of the test of the value. On a GPU the quick
-    rule is a fused kernel.
+    mean, scale (B, K), temperature (B, 1), target (B,). Errors above `tol` mean that it was not reached. Gradients
+    are always computed, since a row is good only if they have settled too. On a GPU the quick rule is a fused
+    kernel.
     """
     if mean.numel() > 0 and fused.ready(mean, scale, temperature):
         found, missed = fused.quadrature(mean, scale, temperature, target, tol)
@@ -78,7 +75,7 @@ def solve(
     given = scale
     points, scale, mean, ties, lost = spread_points(mean, scale, temperature, target)
     answer, hard = _spread_out(mean, scale, temperature, target, tol, lost)
-    if scale is given:  # no points
+    if scale is given:  # there are no points
         return answer, hard
     keep = ~lost.unsqueeze(-1)
     answer = answer._replace(
@@ -94,13 +91,13 @@ def solve(
 def _spread_out(
     mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float, lost: Tensor | None = None
 ) -> tuple[Answer, Tensor | None]:
-    """Rows without a class of width 0; those that are `lost` need no more than the quick rule."""
+    """As `solve`, for rows without a class of width 0; those that are `lost` need only the quick rule."""
     answer, hard = _quick(mean, scale, temperature, target, tol), None
     good = _good(answer, tol) if lost is None else _good(answer, tol) | lost
     if not bool(good.all()):
         hard = ~good
         answer = _merge(answer, hard, _thorough(*_pick(hard, mean, scale, temperature, target), tol))
-    rounding = max(_TABLE, torch.finfo(mean.dtype).eps / 2)  # what the table or the result itself leaves
+    rounding = max(_TABLE, torch.finfo(mean.dtype).eps / 2)  # of the table, or of the result itself
     error = torch.add(answer.error, answer.log_p.abs(), alpha=rounding).add_(_TABLE)
     return answer._replace(error=error, d_mean=F.hardshrink(answer.d_mean, _UNDERFLOW)), hard
 
@@ -108,9 +105,9 @@ def _spread_out(
 def finish_hard(
     found: Sequence[Tensor], mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float
 ) -> None:
-    """Put the thorough rule's results in place of those that the kernel says are not good enough.
+    """Replace the kernel's results, in place, by the thorough rule's where their error is too large.
 
-    `found`: log p, error and the gradients in mean, scale and temperature, as the kernel left them.
+    `found`: log p, error and the gradients in mean, scale and temperature, from the kernel.
     """
     missed = fused.missed(found[0], found[1], tol)
     m, s, tau, y = _pick(missed, mean, scale, temperature, target)
@@ -135,7 +132,7 @@ def _pick(
 
 
 class Spread(NamedTuple):
-    """Which classes are points, the scales without any 0, the means, how many share a win, which rows are lost."""
+    """Which classes are points, scales without any 0, means, how many classes share a win, which rows are lost."""
 
     points: Tensor
     narrowed: Tensor
@@ -145,9 +142,9 @@ class Spread(NamedTuple):
 
 
 def spread_points(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor) -> Spread:
-    """Classes without spread (scale and temperature 0) as very narrow ones.
+    """Replace classes without spread (scale and temperature 0), called points, by very narrow ones.
 
-    Among themselves they are compared exactly: a target below another point has lost, and one that ties shares.
+    Points are compared with one another exactly: a target below another point has lost, one that ties shares.
     """
     points = (scale == 0) & (temperature == 0)
     ties, lost = mean.new_ones(len(mean)), mean.new_zeros(len(mean), dtype=torch.bool)
@@ -160,14 +157,14 @@ def spread_points(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tens
     lost = (own_point & points & (mean > own)).any(-1)
     equal = own_point & points & (mean == own)
     ties = torch.where(own_point.squeeze(-1), equal.sum(-1).to(mean.dtype), ties)
-    # Rivals that were compared already move out of the way.
+    # Rivals compared already are moved out of the way.
     settled = (own_point & points).scatter(-1, at, False)
     mean = torch.where(settled, own - 1e3 * narrow, mean)
     return Spread(points, torch.where(points, narrow, scale), mean, ties, lost)
 
 
 def _quick(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
-    """The quick rule, a cache-sized part at a time; rows that just miss get a second, closer look."""
+    """The quick rule, a cache-sized part at a time; rows that miss the tolerance are tried with more nodes."""
     if mean.dtype == torch.float32 and mean.device.type == "cpu":
         return rapid(mean, scale, temperature, target, tol)
     nodes = quick_nodes(mean.dtype)
@@ -192,7 +189,7 @@ def _good(answer: Answer, tol: float) -> Tensor:
 
 
 def _thorough(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
-    """Tanh-sinh nodes in float64, doubled until value and gradients stand still."""
+    """Tanh-sinh nodes in float64, doubled until the value is within `tol` and the gradients have settled."""
     size = max(1, _elements(mean) // (mean.shape[-1] * 4 * _LEVELS[1]))
     parts = [
         _thorough_part(m.double(), s.double(), tau.double(), y, tol)

@@ -1,11 +1,11 @@
 """Expected softmax of all classes by equally spaced nodes: one rule for every row, with its error.
 
 With G = sum_k log F_k and r_k = d log F_k / dt, the probabilities are p_c = integral of exp(G) r_c dt. Between the
-place where G is -75 and the one where it is -1e-8 every integrand is smooth on the scale of its class's width, so
-that 64 equal steps converge exponentially unless widths differ much within the row. Two figures tell: how far the
-sum of the probabilities is from 1, and what every other node alone gives; a class that could hide between two nodes
-is one for more of them. Rows that miss are left to `all_classes`.
-On a GPU a kernel does likewise, with nodes along a parabola (`triton_all`).
+places where G is -75 and -1e-8, every integrand is smooth on the scale of its class's width, so that 64 equal steps
+converge exponentially unless widths differ much within the row. The error is estimated from how far the
+probabilities' sum is from 1 and from what every other node alone gives; if a class could hide between two nodes,
+the row gets more of them. Rows that still miss the tolerance are left to `all_classes`. On a GPU a kernel does the
+same, with nodes along a parabola (`triton_all`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ POINTS, ROUNDS = 32, 2
 LEFT, RIGHT = math.log(75.0), -18.0  # log(-G) at the two ends
 _ELEMENTS = 1 << 18
 _NOTHING = -1e30
-_RELATIVE = 1e-8  # classes above this are judged by their relative change
-_NARROW, _DEEP = 0.5, -18.0  # of a step; G below which no class counts
+_RELATIVE = 1e-8  # classes of a larger probability are judged by their relative change
+_NARROW, _DEEP = 0.5, -18.0  # share of a step; G below which no class matters
 
 
 class _Values(NamedTuple):
@@ -59,7 +59,7 @@ class QuickClasses(torch.autograd.Function):
         inputs = (mean, scale, temperature, log_p, low, step, grad)
         parts = [_backward(ctx.nodes, *part) for part in _split(ctx.nodes, *inputs)]
         found = tuple(torch.cat(column) for column in zip(*parts))
-        # A row that another rule has taken over: its nodes may be anywhere.
+        # Rows that another rule has replaced have no gradient, and their nodes may be anywhere.
         idle = (grad == 0).all(-1, keepdim=True)
         found = tuple(torch.where(idle, 0.0, d) for d in found)
         d_mean, d_scale, d_tau = (d.to(x.dtype) for d, x in zip(found, (mean, scale, temperature)))
@@ -92,7 +92,7 @@ def _forward(
 
 
 def _hiding(rows: Rows, total: Tensor, low: Tensor, step: Tensor) -> Tensor:
-    """Rows (B,) with a class that can win and is narrower than half a step: no sum would tell of it."""
+    """Rows (B,) with a class that can win and is narrower than half a step: sums over nodes may miss it."""
     deep = low + step * ((total < _DEEP).sum(-1) - 1)
     high = low + step * (total.shape[-1] - 1)
     inside = (rows.mean + 7 * rows.width > deep[:, None]) & (rows.mean - 3 * rows.width < high[:, None])
@@ -154,10 +154,7 @@ def _backward(
 def quick(
     mean: Tensor, scale: Tensor, temperature: Tensor, tol: float
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """log p (B, K), normalised, the error of the probabilities (B,), and the rows above `tol` or None.
-
-    Where all rows are easy, this asks the device once.
-    """
+    """log p (B, K), normalised, the error of the probabilities (B,), and the rows above `tol`, None without any."""
     log_p, error = QuickClasses.apply(mean, scale, temperature, NODES[0])  # type: ignore[no-untyped-call]
     hard = (~(error <= tol)).nonzero().flatten()
     for nodes in NODES[1:]:

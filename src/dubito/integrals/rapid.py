@@ -1,16 +1,16 @@
 """The likelihood of ordinary rows in float32 on a CPU, in a fraction of the operations of `scan` and `likelihood`.
 
-Classes lie before rows, and nodes before both: (N, K, B). So everything that belongs to a class or to a row is
-added along long contiguous runs, a sum over classes or nodes adds such runs, and most operations work in place.
-Where a batch is small the number of operations counts, not their size: one sweep over equally spaced points, with a
-single look into a table per class, finds the centre of the integrand and how far it reaches on both sides, and
+Arrays are (nodes, classes, rows), rows last. So operations, and sums over classes or nodes, run along contiguous
+memory, and most of them work in place. For a small batch the number of operations matters, not their size: one
+sweep over equally spaced points, with one table lookup per class and point, finds the centre of the integrand and
+how far it reaches on both sides, and
 
     t(s) = centre + rise (exp(bend s) - 1),   -1 <= s <= 1,
 
 takes s = -1, 0, 1 to the left end, the centre and the right end: smooth, and denser on the steeper side. The
-trapezoid rule in s converges exponentially. Nothing depends on the sweep being right: the terms at both ends, the
-change when every other node is left out, and a class too narrow for the nodes tell the error. Gradients are as in
-`likelihood`, out of the same pass; rows that miss are left to it.
+trapezoid rule in s converges exponentially. The sweep need not be right: the error is estimated from the terms at
+both ends, from the change when every other node is left out, and from classes too narrow for the nodes. Gradients
+are computed in the same pass, as in `likelihood`; rows that miss the tolerance are left to it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _POINTS = 40
 _ELEMENTS = 1 << 18  # nodes x classes x rows worked on at a time
 _CHANGE, _POWER, _EARLIER = 3e-3, 1.75, 4  # as in `likelihood`
 _NOTHING, _SHARE = 1e-8, 1e-4
-_ROUNDING = 3.5e-6  # of log p: what the table and float32 leave
-_BEYOND = 40.0  # what lies beyond an end, in terms at the end, with room for the gradients
-_LOOSEST = 1e-2  # no range is narrower than this tolerance needs
-_WIDER = 1.25  # for a second look: an end may have been too near
-_NARROW = 0.5  # of the distance of nodes: a class narrower than that is a step that nodes may miss by chance
-_DEPTH = 120.0  # of the sum of log F: below it a term may lie outside the table
+_ROUNDING = 3.5e-6  # of log p, by the table and float32
+_BEYOND = 40.0  # the most that lies beyond an end, gradients included, in units of the term at the end
+_LOOSEST = 1e-2  # looser tolerances get the range that this one needs
+_WIDER = 1.25  # the range of a second try: an end may have been too near
+_NARROW = 0.5  # share of the distance of nodes: a narrower class is a step that they may miss
+_DEPTH = 120.0  # of -sum of log F: above it a term may lie outside the table
 _SPARE, _RAMP, _ROOM = 3.0, 5.0, 0.6  # nats below the drop aimed at; nats of a step at the ends; in steps
 
 
@@ -54,7 +54,7 @@ _T = TypeVar("_T", Answer, Stretch)
 
 
 def rapid(mean: Tensor, scale: Tensor, temperature: Tensor, target: Tensor, tol: float) -> Answer:
-    """Value, error and gradients of all rows; those that miss `tol` or have not settled need another rule."""
+    """Value, error and gradients of all rows; those above `tol` or not settled need another rule."""
     inputs, drop = (mean, scale, temperature, target), min(38.0, 4 - math.log(min(tol, _LOOSEST)))
     parts, stretches = [], []
     for part in _split(inputs, NODES):
@@ -86,7 +86,7 @@ def _joined(parts: list[_T]) -> _T:
 
 @lru_cache(maxsize=1)
 def _points() -> tuple[Tensor, Tensor]:
-    """0, 1, 2, ... as a column, and under ones as two rows."""
+    """0, 1, 2, ... as a column; and two rows, ones and 0, 1, 2, ..., which take values to their sum and moment."""
     numbers = torch.arange(_POINTS, dtype=torch.float32)
     return numbers.unsqueeze(-1), torch.stack([torch.ones_like(numbers), numbers])
 
@@ -158,7 +158,7 @@ def integrate(rows: Columns, stretch: Stretch, count: int) -> Answer:
 
 
 def _too_narrow(rows: Columns, stretch: Stretch, rise: Tensor, share: Tensor) -> Tensor:
-    """Rows (B,) with a class between the ends that is narrower than a share of the distance of nodes there."""
+    """Rows (B,) with a class between the ends that is narrower than `share` of the local distance of nodes."""
     distance = (rows.mean - (stretch.centre - rise)).mul_(share)
     return ((distance > rows.width) & (rows.mean > stretch.centre - stretch.left)).any(0)
 
@@ -166,7 +166,7 @@ def _too_narrow(rows: Columns, stretch: Stretch, rise: Tensor, share: Tensor) ->
 def _own(
     rows: Columns, x: Tensor, y: Tensor, y_x: Tensor, y_v: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """log of d log F / dx and (dM / d alpha) / (dM / dx) of the target, and where neither is known well enough."""
+    """Of the target: log of d log F / dx, (dM / d alpha) / (dM / dx), and where the table does not give these."""
     _, cos, sin, turn = rows.target
     if float(y.amin()) > NONE:
         slope = y_x * (1 / STEP)
@@ -175,9 +175,9 @@ def _own(
 
 
 def _summed(terms: Tensor, picks: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """log of the sum, weights (N, B), the error, and the sum that every other node gives relative to all.
+    """log of the sum, weights (N, B), the error, and the sum over every other node relative to that over all.
 
-    The error is that of `likelihood`, from the last two halvings of the step, and what the ends may have cut off.
+    The error is that of `likelihood`, from the last two halvings of the step, plus what the ends may have cut off.
     """
     peak = terms.amax(0)
     weight = terms.sub_(peak).exp_()
@@ -190,7 +190,7 @@ def _summed(terms: Tensor, picks: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
 
 
 def _finish(rows: Columns, log_p: Tensor, error: Tensor, sums: Tensor, owns: Tensor, half: Tensor) -> Answer:
-    """Gradients from the averages (3, 2, K, B), the target's own put in, and whether they have settled."""
+    """The answer from the averages (3, 2, K, B), with the target's `owns` put in; checks that gradients settled."""
     inverse = rows.per_step * STEP
     sums.mul_(torch.stack([rows.per_step, inverse, rows.turn * inverse]).unsqueeze(1))
     sums.flatten(2).index_copy_(2, rows.own, owns)
@@ -202,7 +202,7 @@ def _finish(rows: Columns, log_p: Tensor, error: Tensor, sums: Tensor, owns: Ten
     size, change = every.abs().amax(1), (every - some).abs_().amax(1)
     floor = rows.width.amax(0).reciprocal_().mul_(_NOTHING)
     settled = (change < torch.add(floor, size, alpha=_CHANGE)).all(0)
-    # The temperature's is a sum over classes that may cancel: measured against the largest of the others too.
+    # Terms of the temperature's gradient may cancel, so its change is compared with the largest of scale's, too.
     floor.add_(size[1], alpha=_SHARE).add_(tau.abs(), alpha=_CHANGE)
     settled &= other.sub_(tau).abs_() < floor
     d_mean, d_scale = every.transpose(1, 2).contiguous().unbind(0)

@@ -1,4 +1,4 @@
-"""Which method was taken for an integral, why, and how far the result may be off."""
+"""Which method was used for an integral, why, and how large the error may be."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Report:
         points: nodes per row (the most any row took) or draws.
         error: estimated absolute error per example: of log p for a likelihood, of the probabilities (largest over
             classes) for all classes. None where nothing was estimated.
-        tol: what was asked for.
+        tol: the tolerance asked for.
     """
 
     method: str
@@ -44,7 +44,7 @@ class Report:
 
 
 def warn_of(report: Report) -> None:
-    """Warn where an error that was asked for is not reached; one text for all, so that Python says it once."""
+    """Warn if the tolerance asked for is not reached; always in the same words, so that Python shows it once."""
     if not report.reached:
         warnings.warn(
             "an expected softmax is less exact than asked for: the most points that are taken do not reach `tol` "

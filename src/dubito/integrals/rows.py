@@ -11,7 +11,7 @@ from .gumbel_normal import EULER, ROOT_C
 from .table import FAR, X_MAX, Table, angle_cell, rough, table
 
 _TINY = 1e-30
-_LINE = -21.0  # where 1 - F is below 1e-9, it equals -log F
+_LINE = -21.0  # of M: below it 1 - F < 1e-9 equals -log F
 
 
 class Rows(NamedTuple):
@@ -47,7 +47,7 @@ def _places(mean: Tensor, target: Tensor) -> Tensor:
 def log_slope_and_ratio(
     x: Tensor, m: Tensor, m_x: Tensor, m_v: Tensor, cos: Tensor, sin: Tensor, turn: Tensor | float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """log of d log F / dx, (dM/dv) / (dM/dx), and where the table is not good enough for them on the right.
+    """log of d log F / dx, (dM/dv) / (dM/dx), and where, on the right, the table is not accurate enough for them.
 
     Far to the right the Gumbel's tail is exactly exponential, with s = sqrt(c) cos / sin its Gaussian part:
     -log F = exp(s^2 / 2 - E g - x sqrt(c) / sin).
@@ -96,7 +96,7 @@ def rough_value_and_slope(rows: Rows, t: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rough_log_integrand(rows: Rows, t: Tensor, *, branchless: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """log of f_y(t) prod_{k != y} F_k(t) and its two derivatives at t (B, N), roughly: to place nodes."""
+    """log of f_y(t) prod_{k != y} F_k(t) and its two derivatives at t (B, N), roughly: for placing nodes."""
     inverse = 1 / rows.width.unsqueeze(-1)
     x = (t.unsqueeze(1) - rows.mean.unsqueeze(-1)) * inverse
     m, m_x, m_xx = rough(

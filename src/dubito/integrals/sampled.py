@@ -1,9 +1,8 @@
 """The expected softmax by averaging over draws: Monte Carlo, or any other set of noise points.
 
-`sampled_log_softmax` is the pure core: noise in, log-probabilities out, nothing drawn and nothing checked.
-`average_blocks` computes the same number from a stream of fixed blocks and draws them again in the backward
-pass, so that memory does not grow with the number of draws. Both walk the same blocks in the same order and
-agree bit for bit.
+`sampled_log_softmax` is a pure function: noise in, log-probabilities out, nothing drawn. `average_blocks` computes
+the same number from a stream of fixed blocks, which it draws again in the backward pass, so that memory does not
+grow with the number of draws. Both go through the same blocks in the same order and agree bit for bit.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .._tensors import check_broadcast, full_precision
 from ..errors import DubitoError
 from . import draws
 
-BLOCK = 32  # draws handled together; part of the result's last bits, so it is a constant
+BLOCK = 32  # draws summed together; a constant, as the last bits of the result depend on it
 
 # One block of noise: (b, ..., K) for the classes and (b, ..., R) for the factors or None.
 Block = tuple[Tensor, Tensor | None]
@@ -50,7 +49,7 @@ def sampled_log_softmax(
         factors, factor_noise: the low-rank part of the noise and its draws.
         temperature: tau, a number or a tensor that broadcasts to (..., 1); at 0 the argmax, ties shared, with
             zero gradient.
-        floor: probabilities below it are raised to it, as some public code does; that kills their gradient.
+        floor: probabilities below it are raised to it, as some public code does, which sets their gradient to 0.
 
     Reference:
         collier2020 eq. 2, eq. 6, eq. 7
@@ -85,7 +84,7 @@ def check_draws(
     factor_noise: Tensor | None,
     temperature: float | Tensor,
 ) -> None:
-    """Refuse no draws at all, and shapes that do not fit together."""
+    """Refuse noise without a draw, and shapes that do not fit together."""
     if noise.dim() == 0 or noise.shape[0] == 0:
         raise DubitoError("there is no draw of noise", expected="(S, ..., K), S >= 1", got=tuple(noise.shape))
     given = {"mean": mean, "scale": scale, "noise": noise, "factors": factors, "factor_noise": factor_noise}

@@ -7,8 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from ..errors import DubitoError, nearest
-from .border import Latent
+from .._numbers import check_choice
+from ..errors import DubitoError
+from .border import Gaussian
 from .fused import QmcAllClasses, fits, ready
 from .noise import bank_blocks, power_of_two, random_blocks, sobol_bank
 from .sampled import average_blocks
@@ -18,19 +19,18 @@ REPLICATES = 8
 
 def check_sampling(method: str, samples: int) -> None:
     """Refuse an unknown way of sampling or a number of draws below 1."""
-    if method not in ("mc", "qmc"):
-        raise DubitoError("unknown method", got=repr(method), remedy=nearest(method, ("mc", "qmc")))
+    check_choice(method, ("mc", "qmc"), "method")
     if samples < 1:
         raise DubitoError("too few samples", expected="at least 1", got=samples)
 
 
-def by_mc(latent: Latent, samples: int, seed: int, noise: str) -> Tensor:
+def by_mc(latent: Gaussian, samples: int, seed: int, noise: str) -> Tensor:
     """Random draws in fixed blocks, each drawn again in the backward pass."""
     mean, rank = latent.mean.detach(), latent.rank
     return average_blocks(*latent, lambda: random_blocks(mean, rank, samples, seed, noise), samples)
 
 
-def by_qmc(latent: Latent, samples: int, seed: int, noise: str) -> Tensor:
+def by_qmc(latent: Gaussian, samples: int, seed: int, noise: str) -> Tensor:
     """Scrambled Sobol points shared by all rows; `samples` is raised to a power of two."""
     count, mean = power_of_two(samples), latent.mean
     classes = mean.shape[-1]
@@ -46,7 +46,7 @@ def by_qmc(latent: Latent, samples: int, seed: int, noise: str) -> Tensor:
     return average_blocks(*latent, lambda: bank_blocks(bank, factor_bank, mean.dim() - 1), count)
 
 
-def standard_error(method: str, latent: Latent, samples: int, seed: int, noise: str) -> Tensor:
+def standard_error(method: str, latent: Gaussian, samples: int, seed: int, noise: str) -> Tensor:
     """Standard error (..., K) of the averaged probabilities, from replicates of an eighth of the draws each.
 
     For "qmc" this overstates the error of one set of `samples` points, which is better than its parts.

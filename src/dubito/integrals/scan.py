@@ -1,8 +1,8 @@
-"""The support of an integrand from one sweep over all rows at once: for ordinary rows, in few operations.
+"""The support of an integrand from one sweep over all rows at once, in few operations.
 
-`search` finds mode and ends step by step, each step a dozen small operations. Where the integrand is neither
-very narrow nor very steep, a sweep over equally spaced points and an interpolation between them do as well.
-Nothing is promised: rows with a poor support miss their tolerance and are searched.
+`search` finds mode and ends iteratively, by a dozen small operations per step. If the integrand is neither very
+narrow nor very steep, a sweep over equally spaced points and interpolation between them is as good. Rows where it
+is not miss their tolerance, and are searched then.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .rows import Rows, rough_log_integrand, rough_value_and_slope
 from .search import Support, curvature
 
 _POINTS = 24
-_ROOM = 1.06  # the ends are aimed at so much beyond the root of the drop
+_ROOM = 1.06  # the ends are placed where the root of the drop is this factor larger than needed
 
 
 def scan_support(rows: Rows, drop: float) -> Support:
-    """Mode and ends of every row, at least `drop` nats below the mode where all went well."""
+    """Mode and ends of every row, these at least `drop` nats below the mode or marked by NaN."""
     t = spaced(*search_range(rows, drop), _POINTS)
     return _at(rows, *between(t, *rough_value_and_slope(rows, t), drop), math.sqrt(drop))
 
@@ -83,9 +83,9 @@ def _ends(t: Tensor, root: Tensor, slope: Tensor, inner: Tensor, outer: Tensor, 
 
 
 def _at(rows: Rows, mode: Tensor, ends: Tensor, root: float) -> Support:
-    """The support with values, slopes and curvature as they are at these places.
+    """The support, with values, slopes and curvature computed at these places.
 
-    An end that is not far enough down would cut off what no later check can see: such a row gets NaN.
+    An end that is not far enough down would cut off a part that no later check can see: such an end gets NaN.
     """
     value, first, second = rough_log_integrand(rows, torch.cat([mode, ends], -1))
     fallen = (value[:, :1] - value[:, 1:]).sqrt()

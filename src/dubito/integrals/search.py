@@ -1,8 +1,8 @@
-"""Where the integrand of a row lives: its mode, and on each side the place where it has dropped far enough.
+"""The support of a row's integrand: its mode, and on each side the place where it has dropped far enough.
 
-The integrand f_y(t) prod_{k != y} F_k(t) is log-concave, so there is one mode and one place per side.
-Everything here is approximate (within a nat or so): nodes are placed by it, and no value depends on it. Far outside
-the table it may be off by more: `mend` looks at the integrand itself.
+The integrand f_y(t) prod_{k != y} F_k(t) is log-concave, so there is one mode and one place per side. Everything
+here is approximate (within a nat or so): it decides where nodes lie, and no value depends on it. Far outside the
+table the error may be larger: `mend` uses the integrand itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from .rows import Rows, rough_log_integrand
 
 _AT_MOST = 80
-_POINTS, _ROUNDS = 9, 24  # of a search by the integrand itself: each round leaves a quarter of the range
+_POINTS, _ROUNDS = 9, 24  # of the search in `mend`: each round leaves a quarter of the range
 SHOULDER = 2.0  # nats
 
 
@@ -35,7 +35,7 @@ class Support(NamedTuple):
 def find_support(rows: Rows, drop: float, shoulder: float = 0.0) -> tuple[Support, Tensor | None]:
     """Locate the mode and the two ends, at least `drop` nats below it.
 
-    With `shoulder`, also the distances (B, 2) at which the first so many nats are lost.
+    With `shoulder`, also the distances (B, 2) at which the integrand has dropped by this many nats.
     """
     mode = find_mode(rows)
     peak, _, second = rough_log_integrand(rows, mode)
@@ -45,7 +45,7 @@ def find_support(rows: Rows, drop: float, shoulder: float = 0.0) -> tuple[Suppor
 
 
 def curvature(second: Tensor) -> Tensor:
-    """Minus a second derivative, and never 0, as rounding can make it where the integrand is straight."""
+    """Minus a second derivative, at least a tiny number: rounding may make it 0 where the integrand is straight."""
     return (-second).clamp(min=torch.finfo(second.dtype).tiny)
 
 
@@ -73,7 +73,7 @@ def find_mode(rows: Rows) -> Tensor:
 def bracket(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     """Two places (B, 1) around the mode, and one in between to begin with.
 
-    Means are relative to the target's and without the Gumbel mean: a Gumbel mode lies 0.45 of its width below it.
+    Means are relative to the target's, without the Gumbel mean; a Gumbel's mode lies 0.45 widths below its mean.
     """
     low = -0.46 * rows.of_target(rows.width.unsqueeze(-1))
     high, t = ((rows.mean + widths * rows.width).amax(-1, keepdim=True) for widths in (8.0, 0.5))
@@ -91,7 +91,7 @@ def nearer(
 
 
 class Side(NamedTuple):
-    """What is known on both sides, (B, 2): inner and outer distance, the outer's root and slope, the next try."""
+    """The search on both sides, (B, 2): inner and outer distance, root and slope at the outer, the next to try."""
 
     inner: Tensor
     outer: Tensor
@@ -123,7 +123,7 @@ def _find_ends(
 
 
 def both_sides(rows: Rows, bend: Tensor, root: float) -> Side:
-    """Nothing is known yet: the first try is the end of a parabola, if that is not too far."""
+    """The start of the search: the first try is the end of a parabola, or nearer if that is very far."""
     reach = (root * (2 / bend).sqrt()).minimum(40 * rows.width.amax(-1, keepdim=True)).expand(-1, 2)
     unknown = torch.full_like(reach, math.inf)
     return Side(torch.zeros_like(reach), unknown, unknown, unknown, reach)
@@ -162,7 +162,7 @@ def narrow(side: Side, fallen: Tensor, slope: Tensor, root: float, halve: bool) 
 def mend(
     rows: Rows, support: Support, shoulder: Tensor, drop: float, height: Callable[[Rows, Tensor], Tensor]
 ) -> tuple[Support, Tensor]:
-    """Both, found again by the integrand itself in rows where it has not dropped at an end.
+    """Support and shoulder, found again by the exact integrand in rows where it has not dropped at an end.
 
     `height(rows, t)` is the log of the integrand at t (B, N).
     """
@@ -183,7 +183,7 @@ def mend(
 
 
 def _highest(rows: Rows, height: Callable[[Rows, Tensor], Tensor]) -> Tensor:
-    """The mode (B, 1) of a concave function: points over a range that shrinks around the best of them."""
+    """The mode (B, 1) of a concave function, by points over a range that shrinks around the best of them."""
     low, high, _ = bracket(rows)
     steps = torch.linspace(0, 1, _POINTS, dtype=low.dtype, device=low.device)
     for _ in range(_ROUNDS):
@@ -196,7 +196,7 @@ def _highest(rows: Rows, height: Callable[[Rows, Tensor], Tensor]) -> Tensor:
 def _fallen(
     rows: Rows, mode: Tensor, top: Tensor, drop: float, height: Callable[[Rows, Tensor], Tensor]
 ) -> Tensor:
-    """The distances (B, 2) at which a concave function has dropped by so many nats from its top, from outside."""
+    """The distances (B, 2) at which a concave function has fallen from its top by `drop` nats or slightly more."""
     sign = signs(mode)
     inner = torch.zeros_like(mode).expand(-1, 2)
     outer = (1e-6 * rows.width.amin(-1, keepdim=True)).expand(-1, 2)

@@ -8,7 +8,7 @@ probability that y wins a race with Gumbel noise, so p_y = integral of f_y(t) pr
 F_k and f_k the distribution function and density of a Gaussian plus tau times a Gumbel variable. The
 integrand is log-concave: find its mode, find where it has dropped by 40 nats, and put tanh-sinh nodes in
 between. `error` estimates the error of each value, before it is rounded to the dtype of `mean`. Everything is
-float64 inside. The rest of the library has a table and kernels that are a hundred times faster.
+computed in float64. The library's own version, with a table and kernels, is a hundred times faster.
 
 mean, scale: (rows, classes), scale > 0 or tau > 0. target: (rows,). temperature: a number or a tensor, >= 0.
 """
@@ -133,8 +133,8 @@ def _log_density(t: Tensor, sigma: Tensor, tau: Tensor) -> tuple[Tensor, Tensor,
         rising = (a - g) / (s * s) - 1 + (-g).exp() > 0
         low, high = torch.where(rising, g, low), torch.where(rising, high, g)
     mode = (low + high) / 2
-    # 40 nats down: by the Gaussian alone, or else where the Gumbel density ends on either side; equal steps of
-    # asinh(g / 4) are close there
+    # 40 nats down by the Gaussian alone, unless the Gumbel density ends first; there equal steps of asinh(g / 4)
+    # are small
     back, ahead = (
         torch.minimum(9 * s, (mode + 6).clamp(min=3)),
         torch.minimum(9 * s, 2 + 42 * mode.clamp(max=690).exp()),

@@ -25,27 +25,12 @@ LEFT, ANGLES = 100, 80  # cells left of 0, and in alpha
 STEP = math.log1p(-X_MIN / STRETCH) / LEFT
 RIGHT = math.ceil(math.log1p(X_MAX / STRETCH) / STEP)
 STEP_ANGLE = (math.log1p(math.pi / 2 / TURN) + math.log1p(math.pi / 2 / UPTURN)) / ANGLES
-DEEP, FAR = 4.8, -40.0  # outside of which the table is not trusted: log F < -121, or 1 - F < 4e-18
+DEEP, FAR = 4.8, -40.0  # M between which the table is accurate; beyond, log F < -121 or 1 - F < 4e-18
 _POINTS = 7  # samples per cell and axis
-# Close towards pi/2, where a little normal noise changes the far left of a Gumbel distribution very much.
+# Closer towards pi/2, where a little normal noise changes the far left of a Gumbel distribution a lot.
 _PANELS = (
-    0.0,
-    0.05,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.5,
-    0.8,
-    1.0,
-    1.15,
-    1.25,
-    1.32,
-    1.38,
-    1.43,
-    1.48,
-    1.53,
-    math.pi / 2,
+    *(0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, 1.0),
+    *(1.15, 1.25, 1.32, 1.38, 1.43, 1.48, 1.53, math.pi / 2),
 )
 _CELLS_PER_PANEL = 9
 _PER_PANEL = 13  # exact values per panel (of angles, or of some cells in x) that M is interpolated through
@@ -137,7 +122,7 @@ def _angle_cells() -> tuple[Tensor, Tensor]:
 
 
 def sample(x: Tensor, alpha: Tensor) -> Tensor:
-    """M at every pair, (len(x), len(alpha)): exact on few points, interpolated (to 1e-11) on the others."""
+    """M at every pair, (len(x), len(alpha)): interpolated, to 1e-11, from exact values at few points."""
     x_panels, angle_panels, exact = _exact()
     return _through(x_panels, x) @ exact @ _through(angle_panels, alpha).T
 
@@ -199,7 +184,7 @@ def angle_cell(tab: Table, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _at(column: Tensor, index: Tensor) -> Tensor:
-    """Entries of a vector. `index_select` with int32 is the fastest way there is on a CPU."""
+    """Entries of a vector; `index_select` with an int32 index is the fastest way on a CPU."""
     return column.index_select(0, index.reshape(-1)).reshape(index.shape)
 
 
@@ -241,7 +226,7 @@ def rough(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """M and its first and second derivatives in x to about 1e-3, continued on both sides: enough to search by.
 
-    With `branchless`, nothing is left out because no value needs it: what is done depends on shapes only.
+    With `branchless`, the operations depend on shapes only, not on whether any value needs them.
     """
     inside = x.clamp(X_MIN, X_MAX)
     row = x_cell(inside)

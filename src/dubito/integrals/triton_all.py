@@ -1,12 +1,12 @@
 # ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""All classes by equal steps of a parabola t(s), as `quick` does by those of t. Imported only where Triton is.
+"""All classes on a GPU, as in `quick`, with nodes at equal steps of s along a parabola t(s). Imported only where
+Triton is.
 
-Up to 32 classes are kept in registers (`triton_all_kept`): one launch, which gives each row 32 nodes and, where
-these do not settle it, those in between, up to 7,937. With more classes what depends on a class alone is found
-once, one class per lane, and handed round; rows that 63 nodes do not settle are done again with 125, 497 and 7,937
-by further launches, in which the others are passed over.
-The backward pass finds in `places` which nodes each row took.
+Up to 32 classes fit into registers (`triton_all_kept`): one launch gives each row 32 nodes and, where the error is
+too large, those in between, up to 7,937. With more classes, what depends on a class alone is computed once, one
+class per lane, and broadcast; rows for which 63 nodes are not enough are computed again with 125, 497 and 7,937 by
+further launches, which skip the others. The backward pass finds in `places` which nodes each row used.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from .triton_table import ROOT_C
 
 _MOST_LEFT, _LEAST_RIGHT = tl.constexpr(math.exp(_quick.LEFT)), tl.constexpr(math.exp(-16.0))
 _POINTS, _ROUNDS = tl.constexpr(_quick.POINTS), tl.constexpr(_quick.ROUNDS)
-_ROWS = tl.constexpr(8)  # that a program of the later launches goes through
+_ROWS = tl.constexpr(8)  # per program of the later launches
 # Nodes of a chunk, intervals of the first and of the last try, and warps: for all rows, then for those that miss.
 LAUNCHES = (64, 62, 62, 1), (64, 124, 496, 1), (512, 7936, 7936, 4)
-FEW, KEPT = 32, 7936  # classes that are kept in registers, and intervals that these rows get at most
+FEW, KEPT = 32, 7936  # the most classes kept in registers, and the most intervals of such rows
 
 
 @triton.jit
@@ -60,7 +60,7 @@ def _row(
     mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, places_ptr,
     row, rows, classes, tau_stride, intervals, CHUNK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One row with so many intervals: normalised log p, and how far the probabilities may be off."""
+    """One row with a given number of intervals: normalised log p, and the error of the probabilities."""
     gumbel = tl.load(tau_ptr + row * tau_stride).to(tl.float32) * ROOT_C
     at, keep, column, tail = prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, WIDE)
     low, high, middle, deep = _stretch(table_ptr, keep, column, classes)
@@ -100,7 +100,7 @@ def forward_kernel(
     rows, classes, tau_stride, tol, first, last,
     CHUNK: tl.constexpr, WIDE: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """All rows, one per program; AGAIN: those above the tolerance, with four times the nodes until they are not."""
+    """All rows, one per program; AGAIN: only those above the tolerance, with ever four times the nodes."""
     if AGAIN:
         begin = tl.program_id(0) * _ROWS
         at = begin + tl.arange(0, _ROWS)
@@ -143,10 +143,10 @@ def forward(
     tol: float,
     launches: tuple[tuple[int, int, int, int], ...] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalised log p (B, K), its error (B,), and (5, B) what the backward pass needs, in float32.
+    """Normalised log p (B, K), its error (B,), and `places` (5, B) for the backward pass, in float32.
 
-    mean and scale (B, K) contiguous, float32; temperature (B, 1) or one number. With `launches` none are kept in
-    registers.
+    mean and scale (B, K) contiguous, float32; temperature (B, 1) or one number. `launches` excludes
+    `triton_all_kept`.
     """
     from .triton_table import tables
 

@@ -1,6 +1,6 @@
 # ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call, assignment"
-"""The backward pass over all classes: the same nodes once more. Imported only where Triton is.
+"""The backward pass over all classes, by the nodes of the forward pass. Imported only where Triton is.
 
 With g_c the derivative in log p_c and q_cn the share of node n in p_c,
 d loss / d theta_k = sum_n d log F_k / d theta_k ( sum_c g_c q_cn - g_k q_kn R_n / r_kn ).
@@ -15,7 +15,7 @@ from .triton_all_row import nodes_of, prepare, rate_of, ratio_of, total_of
 from .triton_range import TURNS
 from .triton_table import ROOT_C, pick
 
-SMALL, MANY = 64, 496  # nodes of a chunk, but for rows of more intervals than that
+SMALL, MANY = 64, 496  # nodes of a chunk; rows of more than `MANY` intervals get larger ones
 
 
 @triton.jit
@@ -79,7 +79,7 @@ def _row(
     to_mean = tl.zeros([WIDE], tl.float32)
     to_scale = tl.zeros([WIDE], tl.float32)
     heat = 0.0
-    # A row without gradients may be one that another rule has taken over: its nodes may be anywhere.
+    # Rows that another rule has replaced have no gradient, and their nodes may be anywhere.
     if tl.max(tl.where(grad == 0, 0.0, 1.0)) > 0:
         low, length = tl.load(places_ptr + row), tl.load(places_ptr + rows + row)
         even, norm = tl.load(places_ptr + 2 * rows + row), tl.load(places_ptr + 3 * rows + row)
@@ -105,7 +105,7 @@ def backward_kernel(
     d_scale_ptr, d_tau_ptr, rows, classes, tau_stride, heated, most,
     CHUNK: tl.constexpr, WIDE: tl.constexpr, AGAIN: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """All rows, one per program, but those above `most` intervals; AGAIN: only these, some rows per program."""
+    """All rows with up to `most` intervals, one per program; AGAIN: the others, several per program."""
     if AGAIN:
         begin = tl.program_id(0) * ROWS
         at = begin + tl.arange(0, ROWS)

@@ -1,9 +1,9 @@
 # ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call, assignment"
-"""All classes, where they are at most 32: one look at the table per class and node. Imported where Triton is.
+"""All of at most 32 classes, with one table lookup per class and node. Imported only where Triton is.
 
-A node per lane; what was found for a class stays in registers until the sum over all classes is known. A row that
-misses the tolerance gets the nodes in between, again and again: none is visited twice.
+Each lane has a node; the values of each class stay in registers until the sum over all classes is known. A row that
+misses the tolerance gets the nodes in between, repeatedly, so that none is computed twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TURNS = tl.constexpr(4)
 
 @triton.jit
 def _log_depth(table_ptr, column, t, COUNT: tl.constexpr):
-    """log(-G) roughly at 16 points t, which both halves of the lanes hold: each half takes every other class."""
+    """log(-G), roughly, at 16 points t, which both halves of the lanes hold; each half sums every other class."""
     mean, inverse, base, offset, cot = column
     half = tl.arange(0, LANES) // _HALF
     depth = tl.zeros([LANES], tl.float32)
@@ -41,9 +41,9 @@ def _log_depth(table_ptr, column, t, COUNT: tl.constexpr):
 
 @triton.jit
 def _crossing(value, low, step, level, most, side):
-    """Where a falling function of equally spaced points is at a level.
+    """Where a falling function, given at equally spaced points, crosses a level, by linear interpolation.
 
-    Where it falls by more than `most` from one point to the next a line says little: the point on that side.
+    Where it falls by more than `most` between two points, a line is too rough, and the point on `side` is taken.
     """
     above = tl.sum((value >= level).to(tl.int32)) // 2  # every point is held twice
     i = tl.minimum(tl.maximum(above - 1, 0), _HALF - 2)
@@ -80,8 +80,8 @@ def stretch(table_ptr, keep, column, COUNT: tl.constexpr):
 def _rates(table_ptr, column, t, log_weight, per_tau, COUNT: tl.constexpr):
     """Logarithms of the rates of all classes at t, and G + log of the weights.
 
-    `none` is 0, but the compiler must not know: it would pick everything before the first chunk, and run out of
-    registers.
+    `none` is 0 in a way that the compiler cannot see: else it would pick all values before the first chunk, and run
+    out of registers.
     """
     none = (t < -3e38).to(tl.int32)
     kept = ()
@@ -129,7 +129,7 @@ def kept_forward(
     mean_ptr, scale_ptr, tau_ptr, angle_ptr, table_ptr, log_p_ptr, error_ptr, places_ptr,
     rows, classes, tau_stride, tol, most, COUNT: tl.constexpr,
 ):  # fmt: skip
-    """A row per program: 31 intervals, halved until the error is below `tol`, or `most` of them."""
+    """One row per program: 31 intervals, halved until the error is below `tol` or there are `most`."""
     row = tl.program_id(0)
     gumbel = tl.load(tau_ptr + row * tau_stride).to(tl.float32) * ROOT_C
     per_tau = ROOT_C / gumbel

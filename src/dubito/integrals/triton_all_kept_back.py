@@ -1,6 +1,6 @@
 # ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call, assignment"
-"""The backward pass over at most 32 classes: one look at the table per class and node. Imported where Triton is.
+"""The backward pass over at most 32 classes, with one table lookup per class and node. Imported where Triton is.
 
 The formula is that of `triton_all_back`; averages of three quantities per class give all gradients.
 """
@@ -34,10 +34,10 @@ def _values(table_ptr, column, tail, t, log_weight, per_tau, none, COUNT: tl.con
 def _chunk(
     table_ptr, column, tail, t, log_weight, per_tau, grad, log_p, a, b, c, COUNT: tl.constexpr
 ):  # fmt: skip
-    """Adds a chunk's sums of the change by a shift, of that times t, and of that times the ratio, to a, b, c.
+    """Adds to a, b and c a chunk's sums of d = the derivative in a shift, of d t, and of d times the ratio.
 
-    `none` is 0, but the compiler must not know: it would pick everything before the first chunk, and run out of
-    registers.
+    `none` is 0 in a way that the compiler cannot see: else it would pick all values before the first chunk, and run
+    out of registers.
     """
     none = (t < -3e38).to(tl.int32)
     log_rates, ratios, total = _values(table_ptr, column, tail, t, log_weight, per_tau, none, COUNT)
@@ -84,7 +84,7 @@ def kept_backward(
     a = tl.zeros([LANES], tl.float32)
     b = tl.zeros([LANES], tl.float32)
     c = tl.zeros([LANES], tl.float32)
-    # A row without gradients may be one that another rule has taken over: its nodes may be anywhere.
+    # Rows that another rule has replaced have no gradient, and their nodes may be anywhere.
     if tl.max(tl.where(grad == 0, 0.0, 1.0)) > 0:
         low, length = tl.load(places_ptr + row), tl.load(places_ptr + rows + row)
         even, norm = tl.load(places_ptr + 2 * rows + row), tl.load(places_ptr + 3 * rows + row)

@@ -16,7 +16,7 @@ _EULER = tl.constexpr(0.5772156649015329)
 
 @triton.jit
 def prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, WIDE: tl.constexpr):
-    """Places in memory, mask, the columns that a rate needs, and those that gradients need besides.
+    """Places in memory, mask, the columns that rates need, and further ones for gradients.
 
     Means are relative to the highest.
     """
@@ -34,8 +34,8 @@ def prepare(mean_ptr, scale_ptr, angle_ptr, row, classes, gumbel, WIDE: tl.const
 def nodes_of(low, length, even, j, intervals):
     """The j-th of equally spaced s in [0, 1], as t, and the logarithm of its weight.
 
-    A parabola t(s) brings the middle of the mass near the middle of the nodes: the long tail on the left, which
-    only tiny probabilities feel, needs few of them.
+    A parabola t(s) puts the middle of the mass near the middle of the nodes: the long tail on the left, which
+    matters only for tiny probabilities, needs few of them.
     """
     s = j / intervals
     t = low + length * s * (even + (1 - even) * s)
@@ -44,15 +44,15 @@ def nodes_of(low, length, even, j, intervals):
 
 @triton.jit
 def evenness(low, high, middle):
-    """Of the parabola; 1 is a straight line."""
+    """The evenness of the parabola t(s); 1 is a straight line."""
     return tl.minimum(tl.maximum(4 * (middle - low) / (high - low) - 1, 0.35), 1.65)
 
 
 @triton.jit
 def narrowest(keep, column, low, length, even, deep):
-    """The length of the stretch there in widths, of the narrowest class that can win where G is above -18.
+    """The length of the range in widths of the narrowest class that can win (where G is above -18).
 
-    With fewer intervals than half of that a step may hide between two nodes, and no sum would tell.
+    With fewer intervals than half of that, its step may lie between two nodes, and sums may miss it.
     """
     mean, inverse, base, offset, cot = column
     inside = keep & (mean + 7 / inverse > deep) & (mean - 3 / inverse < low + length)
@@ -62,10 +62,11 @@ def narrowest(keep, column, low, length, even, deep):
 
 @triton.jit
 def error_of(p, every, half, total, hidden):
-    """How far a probability may be off: by the sum over classes, and by what every other node alone gives.
+    """The error of the probabilities: from their sum, and from what every other node alone gives.
 
-    The part of every other node in a probability, which should be one half, counts less where that is small, down
-    to 1e-8. Its square is what one more halving of the step may still change. Infinite where a step may be hidden.
+    The share of every other node in a probability should be one half; the square of its deviation is what one more
+    halving of the step may change. It counts less for small probabilities, and not below 1e-8. The error is
+    infinite where a step may be `hidden`.
     """
     uneven = half / every - 0.5
     share = tl.where(p > 1e-8, tl.maximum(tl.sqrt(p), 1e-3), 0.0)
@@ -91,7 +92,7 @@ def total_of(table_ptr, column, classes, t, log_weight):
 
 @triton.jit
 def rate_of(table_ptr, column, t, per_tau, j):
-    """Of class j at t (nodes,): x, M, log of the rate, whether on the exponential tail, dM/d offset, dM/dx.
+    """For class j at t (nodes,): x, M, log of the rate, whether on the exponential tail, dM/d offset, dM/dx.
 
     The Gumbel's tail is exactly exponential far to the right.
     """

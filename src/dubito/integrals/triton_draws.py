@@ -2,9 +2,9 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """Fused kernels for Monte Carlo as the papers do it: fresh draws at every step, shared by the rows of a batch.
 
-Many runs trained together form groups, each with draws of its own. One program owns one row of one group and walks
-its draws in tiles of (draws, classes); low-rank noise is a small matrix product inside a tile. Nothing of the size
-of rows x draws is ever stored. Imported only where Triton is.
+Runs that are trained together form groups, each with its own draws. One program computes one row of one group, in
+tiles of (draws, classes); low-rank noise is a small matrix product inside a tile. Nothing of the size of rows x
+draws is ever stored. Imported only where Triton is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 MOST_CLASSES, MOST_FACTORS = 128, 64
 _TILE = 64  # draws in a tile
-# Exponentials are taken to base 2. 1 / tau at tau = 0 is a very large number: what is not the maximum vanishes.
+# Exponentials are taken to base 2. 1 / tau at tau = 0 is a very large number: all but the maximum vanish.
 _SHARP = tl.constexpr(1e30)
 _LOG2_E, _LOG_2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)
 

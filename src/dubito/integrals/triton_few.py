@@ -2,7 +2,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call, assignment"
 """Shared noise banks for few classes: one row per thread, its classes in registers. Imported only where Triton is.
 
-Sums over classes then need no communication at all, and no class is padding. `triton_qmc` does the rest.
+Sums over classes need no communication between threads, and there are no padding classes. For more classes there is
+`triton_qmc`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .triton_launch import Launcher, log2
 
 MOST_CLASSES = 32
 ROWS, WARPS = 64, 2  # of a program
-# Exponentials are taken to base 2. 1 / tau at tau = 0 is a very large number: what is not the maximum vanishes.
+# Exponentials are taken to base 2. 1 / tau at tau = 0 is a very large number: all but the maximum vanish.
 _SHARP = tl.constexpr(1e25)
 _LOG2_E, _LOG_2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)
 
@@ -74,7 +75,7 @@ def _nll(
 ):  # fmt: skip
     """With weights w_s proportional to p_sy, d log p_y / d u_k is the average of w_s (1{k = y} - p_sk) / tau.
 
-    The first part of it concerns the target alone and is added at the end.
+    The term 1{k = y} concerns the target alone and is added at the end.
     """
     row, live, at, tau, inverse, mean, scale = _load(mean_ptr, scale_ptr, tau_ptr, rows, tau_stride, K, R)
     target = tl.load(target_ptr + row, mask=live, other=0)

@@ -1,9 +1,9 @@
 # ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call, assignment"
-"""The likelihood of one among at most 32 classes: one look at the table per class and node, a node per lane.
+"""The likelihood of one of at most 32 classes, with one table lookup per class and node, and one node per lane.
 
-What was found for a class stays in registers until the weights of the nodes are known. A row that misses the
-tolerance gets the nodes in between, again and again: none is visited twice. Error and rule are those of
+The values of each class stay in registers until the weights of the nodes are known. A row that misses the tolerance
+gets the nodes in between, repeatedly, so that none is computed twice. Error and rule are those of
 `triton_quadrature`. Imported only where Triton is.
 """
 
@@ -18,11 +18,11 @@ from .triton_lanes import LANES, dealt, exp, four_sums, log, pick, swapped, twel
 from .triton_table import ROOT_C, columns, look_up, place_angle, rough, rough_value, target_slope
 
 _FAR = tl.constexpr(_table.FAR)
-ROUNDING = tl.constexpr(2.5e-7)  # of 14 + |log p|: what table and float32 leave
+ROUNDING = tl.constexpr(2.5e-7)  # of 14 + |log p|: the error of table and float32
 DEEP = tl.constexpr(-120.0)  # of the sum of log F: below it a term may lie outside the table
 EDGE = tl.constexpr(5e-6)  # of a weight: the range must not end before the integrand does
 CHANGE, NOTHING, SHARE = tl.constexpr(3e-3), tl.constexpr(1e-7), tl.constexpr(1e-4)
-# Halving the step tells the error only where every class is smooth on the scale of a step: in widths of the class.
+# Halving the step tells the error only if every class is smooth on the scale of a step; in widths of the class.
 COARSE, REACH = tl.constexpr(1.6), tl.constexpr(5.0)
 _DROP, _ROUNDS = tl.constexpr(13.5), tl.constexpr(8)
 _HALF, _INSIDE, _TURNS = tl.constexpr(16), tl.constexpr(6), tl.constexpr(4)
@@ -39,9 +39,9 @@ def _steps_to(value, outer, inner, level):
 
 @triton.jit
 def _support(table_ptr, keep, column, own_width, own_base, own_offset, COUNT: tl.constexpr):
-    """A stretch of t at whose ends the integrand has dropped by `_DROP` nats or more, and about its mode.
+    """A range of t at whose ends the integrand has dropped by `_DROP` nats or more, and roughly its mode.
 
-    Each half of the lanes holds the same 16 points and takes every other class. Results (lanes,), all the same.
+    Each half of the lanes holds the same 16 points and sums every other class. Results (lanes,), all the same.
     """
     mean, inverse, base, offset = column
     lane = tl.arange(0, LANES)
@@ -83,8 +83,8 @@ def _support(table_ptr, keep, column, own_width, own_base, own_offset, COUNT: tl
 def _values(table_ptr, column, target, t, COUNT: tl.constexpr):
     """d log F / dx and d log F / dv of all classes at t; the sum of log F, and its derivative for the rivals.
 
-    `none` is 0, but the compiler must not know: it would pick everything before the first chunk, and run out of
-    registers.
+    `none` is 0 in a way that the compiler cannot see: else it would pick all values before the first chunk, and run
+    out of registers.
     """
     mean, inverse, base, offset = column
     none = (t < -3e38).to(tl.int32)
@@ -149,7 +149,7 @@ def _largest(x):
 
 @triton.jit
 def _uneven(part):
-    """How far two parts, of which this is one, are from being equal: in nats."""
+    """By how many nats the two parts of a whole, `part` and 1 - `part`, differ from its half, at most."""
     return tl.maximum(tl.abs(tl.log(2 * part)), tl.abs(tl.log(2 * (1 - part))))
 
 
@@ -159,7 +159,7 @@ def kept_kernel(
     log_p_ptr, error_ptr, d_mean_ptr, d_scale_ptr, d_tau_ptr, rows, classes, tau_stride, tol, allowed, ignore,
     heated, most, COUNT: tl.constexpr,
 ):  # fmt: skip
-    """A row per program: 31 intervals, halved until the error is small enough, or `most` of them."""
+    """One row per program: 31 intervals, halved until the error is small enough or there are `most`."""
     row = tl.program_id(0)
     lane = tl.arange(0, LANES)
     zero = tl.zeros([LANES], tl.float32)
@@ -242,7 +242,8 @@ def kept_kernel(
         size = _largest(d_scale)
         moved = _largest(coarse_mean - d_mean) > CHANGE * _largest(d_mean) + least
         moved = moved | (_largest(coarse_scale - d_scale) > CHANGE * size + least)
-        # The temperature's is a sum over classes that may cancel: measured against the largest of the others too.
+        # Terms of the temperature's gradient may cancel, so its change is compared with the largest of the others,
+        # too.
         moved = moved | (tl.abs(coarse_tau - d_tau) > CHANGE * tl.abs(d_tau) + SHARE * size + least)
         cut = ends > EDGE * tl.max(every)
         wrong = moved | cut | (lost > 0) | (steepest > COARSE * intervals)

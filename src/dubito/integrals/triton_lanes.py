@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """Sums over the 32 lanes of a warp, several at a time. Imported only where Triton is.
 
-A sum over lanes takes five exchanges. Where four sums are wanted, the first exchanges halve the number of vectors
-instead of halving each of them: lanes 0 to 7 end up with the first sum, 8 to 15 with the second, and so on.
+A sum over lanes takes five exchanges. For four sums at once, the first exchanges halve the number of vectors
+instead of the length of each: lanes 0 to 7 end up with the first sum, 8 to 15 with the second, and so on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LANES = tl.constexpr(32)
 
 @triton.jit
 def exp(x):
-    """As the processor has it, to 2e-7; 0 below -87."""
+    """The exponential by the processor's own instruction, to 2e-7; 0 below -87."""
     if PTX:
         return tl.inline_asm_elementwise(
             "ex2.approx.ftz.f32 $0, $1;",
@@ -33,7 +33,7 @@ def exp(x):
 
 @triton.jit
 def log(x):
-    """As the processor has it, to 2e-7, of numbers above 1e-37."""
+    """The logarithm by the processor's own instruction, to 2e-7, of numbers above 1e-37."""
     if PTX:
         return 0.6931471805599453 * tl.inline_asm_elementwise(
             "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -50,7 +50,7 @@ def pick(column, j):
 
 @triton.jit
 def swapped(x, BIT: tl.constexpr):
-    """What the lane has whose number differs in one bit."""
+    """The value of the lane whose number differs in one bit."""
     return tl.gather(x, tl.arange(0, LANES) ^ BIT, 0)
 
 
@@ -99,6 +99,6 @@ def twelve_sums(a, b, c, d, e, f, g, h, i, j, k, m):
 
 @triton.jit
 def dealt(x, start, place, before):
-    """The classes start to start + 3 get theirs out of the lanes `place` of each eight; others keep theirs."""
+    """Classes start to start + 3 take the values of the lanes `place` of each eight; others keep their own."""
     lane = tl.arange(0, LANES)
     return tl.where(lane // 4 == start // 4, tl.gather(x, (lane % 4) * 8 + place, 0), before)

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """Launching Triton kernels by their compiled handles, and a logarithm. Imported only where Triton is.
 
-The just-in-time front end looks at every argument at every call, which takes longer than many of these kernels run.
-The first call of a kind goes that way and leaves its handle behind; later calls use it.
+Triton's front end inspects every argument at every call, which takes longer than many of these kernels run. Here
+only the first call of each kind goes through it; later calls use the compiled handle that it returned.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Triton has no name for it, and its own logarithm is a polynomial of twenty operations.
+# Whether to take the processor's logarithm, by PTX: Triton's own is a polynomial of twenty operations.
 PTX = tl.constexpr(torch.version.hip is None and os.environ.get("TRITON_INTERPRET", "0") in ("", "0"))
 
-# Without profilers' hooks, as the version that was tried takes its arguments.
+# Arguments as in the Triton version that this was tested with; hooks for profilers are left out.
 _DIRECT = torch.version.hip is None and triton.__version__.startswith("3.6.")
 
 
 @triton.jit
 def log2(x):
-    """The logarithm to base 2 as the processor has it: to 2^-22."""
+    """The logarithm to base 2 by the processor's own instruction, to 2^-22."""
     if PTX:
         return tl.inline_asm_elementwise(
             "lg2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -72,7 +72,7 @@ class Launcher:
         elif _DIRECT:
             stream = torch._C._cuda_getCurrentRawStream(index)
             meta = handle.packed_metadata
-            # As addresses: of every tensor the driver would be asked whether it is on the device.
+            # As addresses: for tensors, Triton would ask the driver each time whether they are on the device.
             addresses = [x.data_ptr() if isinstance(x, Tensor) else x for x in (*given, *rest)]
             handle.run(
                 programs, 1, 1, stream, handle.function, meta, None, None, None, *addresses, *constants

@@ -70,7 +70,7 @@ def mean_of(
     tol: float = 0.0,
     allowed: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """The loss, a scalar; and (2,) its derivative in each log p, and how many rows miss the tolerance.
+    """The loss, a scalar; and facts (2,): its derivative in each log p, and how many rows miss the tolerance.
 
     Ignored rows have log p = 0. Without errors no row misses.
     """

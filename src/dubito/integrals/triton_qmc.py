@@ -2,9 +2,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """Fused kernels for shared noise banks: average the softmax over draws without storing a single draw.
 
-Memory is O(rows x classes). For a likelihood, value and gradients come out of one pass, since both are
-averages over the same draws; for all classes the backward pass walks the bank a second time. Imported only
-where Triton is.
+Memory is O(rows x classes). For a likelihood, one pass gives value and gradients, which are averages over the same
+draws; for all classes the backward pass goes through the bank again. Imported only where Triton is.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from . import triton_few
 from .triton_launch import Launcher
 
 MOST_CLASSES = 8192
-# Exponentials are taken to base 2. 1 / tau at tau = 0 is a very large number: what is not the maximum vanishes.
+# Exponentials are taken to base 2. 1 / tau at tau = 0 is a very large number: all but the maximum vanish.
 _SHARP = tl.constexpr(1e30)
 _LOG2_E, _LOG_2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)
 
@@ -27,7 +26,7 @@ _LOG2_E, _LOG_2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599
 def _load(
     mean_ptr, scale_ptr, tau_ptr, rows, classes, tau_stride, BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr
 ):
-    """A tile with classes first and rows last; classes that are padding lie far below all others."""
+    """A tile with classes first and rows last; padding classes lie far below all others."""
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)[None, :]
     k = tl.arange(0, BLOCK_K)[:, None]
     keep = (k < classes) & (row < rows)
@@ -40,7 +39,7 @@ def _load(
 
 @triton.jit
 def _unnormalised(mean, scale, noise, inverse):
-    """Distance below the maximum in powers of two, and two to it. Also the maximum itself."""
+    """The distance d below the maximum, to base 2; 2^d; and the maximum."""
     u = mean + scale * noise
     top = tl.max(u, 0, keep_dims=True)
     below = (u - top) * inverse
@@ -54,7 +53,7 @@ def _nll_kernel(
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """With weights w_s proportional to p_sy, d log p_y / d u_k is the average of w_s (1{k = y} - p_sk) / tau. The
-    first part of it concerns the target alone and is added at the end.
+    term 1{k = y} concerns the target alone and is added at the end.
     """
     row, k, keep, at, mean, scale, tau, inverse = _load(
         mean_ptr, scale_ptr, tau_ptr, rows, classes, tau_stride, BLOCK_K, BLOCK_R

@@ -2,14 +2,15 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
 """The likelihood of one class by quadrature in a single kernel: one warp per row, nodes along the lanes.
 
-The same mathematics as `search` and `likelihood`, arranged for a GPU. Some points over a safe range show where
-the log-concave integrand lives; 32 nodes over that part give value, gradients and error.
-What depends on a class alone is found for 32 classes at once, one per lane, and handed round; then one class after
-the other is looked up at all nodes, twice: for the weights of the nodes, and for the gradients. So sums over all
-classes stay inside a lane, and memory is O(rows x classes). Rows that miss are done again with 64 and 512 nodes by
-further launches, in which the others are passed over; what misses again (scales of very different size) is left to
-the thorough rule. Up to 32 classes `triton_kept` does all of this in one launch; two are exact (`triton_two`).
-Imported only where Triton is.
+The mathematics of `search` and `likelihood`, arranged for a GPU. Points over a safe range show where the
+log-concave integrand is large; 32 nodes over that part give value, gradients and error.
+
+What depends on a class alone is computed for 32 classes at once, one per lane, and broadcast. Then one class after
+the other is looked up at all nodes, twice: for the weights of the nodes, and for the gradients. So sums over
+classes stay inside a lane, and memory is O(rows x classes). Rows that miss the tolerance are computed again with 64
+and 512 nodes by further launches, which skip the others; those that miss it again (scales of very different size)
+are left to the thorough rule. Up to 32 classes `triton_kept` does all this in one launch; two are exact
+(`triton_two`). Imported only where Triton is.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from .triton_table import ROOT_C, columns, look_up, pick, place_angle, tables, t
 
 _FAR = tl.constexpr(_table.FAR)
 ALLOWED = 3e-7  # beyond the tolerance, relative to log p
-_ROWS = tl.constexpr(8)  # rows that a program of the second and third launch goes through
+_ROWS = tl.constexpr(8)  # rows per program of the second and third launch
 
 
 @triton.jit
 def _earlier(weight, node, half):
-    """What the halving before the last one changed, to the fifth power."""
+    """The change by the halving before the last, to the fifth power."""
     even = tl.sum(tl.where(node % 4 == 0, weight, 0.0))
     odd = tl.sum(tl.where(node % 4 == 1, weight, 0.0))
     change = tl.maximum(tl.abs(tl.log(2 * even / half)), tl.abs(tl.log(2 * odd / (1 - half))))
@@ -61,9 +62,9 @@ def _sums(table_ptr, mean, inverse, base, offset, first, count, target, t):
 def _averages(
     table_ptr, mean, inverse, base, offset, cos, sin_turn, cos_turn, sin, first, count, target, t, weight, coarse
 ):  # fmt: skip
-    """For the classes of a chunk, one per lane: averages of what mean and scale change, with both weights.
+    """For the classes of a chunk, one per lane: averages of the derivatives in mean and scale, with both weights.
 
-    These in units of the class's width; also (nodes,) the sum over rivals of what the temperature changes.
+    In units of the class's width. Also (nodes,) the sum over rivals of the derivative in the temperature.
     """
     index = tl.zeros(t.shape, tl.int32)
     lane = tl.arange(0, WIDE)
@@ -113,7 +114,7 @@ def _row(
         POINTS,
     )  # fmt: skip
     node = tl.arange(0, NODES)
-    # A parabola t(s) brings the mode near the middle of the nodes: a long tail on one side needs few of them.
+    # A parabola t(s) puts the mode near the middle of the nodes, as a long tail on one side needs few of them.
     step = (high - low) / (NODES - 1)
     even = tl.minimum(tl.maximum(4 * (mode - low) / (high - low) - 1, 0.35), 1.65)
     s = node * (1.0 / (NODES - 1))
@@ -149,7 +150,7 @@ def _row(
     # A row that does not count has log p = 0, no error and no gradients.
     log_p = tl.where(counts, top + tl.log(total), 0.0)
     weight = parts / total
-    # Error: every other node alone, and whether what counts lies outside table or range.
+    # Error: from every other node alone; infinite if nodes with weight lie outside the table or the range is short.
     half = tl.sum(tl.where(node % 2 == 0, weight, 0.0))
     coarse = tl.where(node % 2 == 0, weight / half, 0.0)
     change = tl.maximum(tl.abs(tl.log(2 * half)), tl.abs(tl.log(2 * (1 - half))))
@@ -198,7 +199,7 @@ def _row(
     d_tau_2 = tl.sum(heat * coarse) + (own_scale * own_c2 - gumbel * own_b2) / own_square
     floor = NOTHING / widest
     moved = (moved_mean > CHANGE * top_mean + floor) | (moved_scale > CHANGE * top_scale + floor)
-    # The temperature's is a sum over classes that may cancel: measured against the largest of the others too.
+    # Terms of the temperature's gradient may cancel, so its change is compared with the largest of the others, too.
     moved = moved | (tl.abs(d_tau_2 - d_tau) > CHANGE * tl.abs(d_tau) + SHARE * top_scale + floor)
     tl.store(d_tau_ptr + row, tl.where(counts, ROOT_C * d_tau, 0.0), mask=heated > 0)
     tl.store(log_p_ptr + row, log_p)
@@ -277,4 +278,4 @@ def nll(
 
 # Nodes, points and warps of the first launch and of those for the rows that missed.
 LAUNCHES = (32, 32, 1), (64, 32, 1), (512, 32, 4)
-FEW, KEPT = 32, 992  # classes that are kept in registers, and intervals that these rows get at most
+FEW, KEPT = 32, 992  # the most classes kept in registers, and the most intervals of such rows

@@ -1,6 +1,6 @@
 # ruff: noqa: RUF059
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""Where the integrand of a row lives, inside a Triton kernel: a few rounds of points over a shrinking range."""
+"""The support of a row's integrand, inside a Triton kernel: a few rounds of points over a shrinking range."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import triton.language as tl
 from .triton_launch import log
 from .triton_table import columns, pick, rough, rough_value
 
-WIDE = tl.constexpr(32)  # classes that are prepared at a time, one per lane
+WIDE = tl.constexpr(32)  # classes prepared at a time, one per lane
 TURNS = tl.constexpr(4)  # of them worked on side by side
 _DROP, _ROUNDS = tl.constexpr(13.5), tl.constexpr(8)
 
@@ -19,8 +19,8 @@ _DROP, _ROUNDS = tl.constexpr(13.5), tl.constexpr(8)
 def _to_level(value, index, outer, inner, level):
     """Steps outwards from a point above the level to one below it, at most 1.
 
-    The function is concave: a line through the last two points above the level crosses it no sooner. Where the
-    inner one is not among the points, a whole step.
+    The function is concave, so a line through the last two points above the level does not cross it sooner. A whole
+    step if there is only one such point.
     """
     here = tl.sum(tl.where(index == outer, value, 0.0))
     there = tl.sum(tl.where(index == inner, value, 0.0))
@@ -45,7 +45,7 @@ def rivals(table_ptr, mean, inverse, base, offset, count, t):
 
 @triton.jit
 def shrink(value, low, high, POINTS: tl.constexpr):
-    """The part of a range that matters after a look at equally spaced points: new ends, mode, points inside."""
+    """The part of a range where the integrand is large, by equally spaced points: new ends, mode, points inside."""
     index = tl.arange(0, POINTS)
     step = (high - low) / (POINTS - 1)
     peak = tl.max(value)
@@ -67,7 +67,7 @@ def support(
     mean_ptr, scale_ptr, angle_ptr, table_ptr, row, classes, shift, gumbel, own_width, own_base, own_offset,
     POINTS: tl.constexpr,
 ):  # fmt: skip
-    """A stretch of t at whose ends the integrand has dropped by `_DROP` nats or more, and about its mode."""
+    """A range of t at whose ends the integrand has dropped by `_DROP` nats or more, and roughly its mode."""
     k, keep, mean, scale, inverse, base, offset, turn = columns(
         mean_ptr, scale_ptr, angle_ptr, row, 0, classes, shift, gumbel, WIDE
     )

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""A table of M(x, alpha) = log(-log F) for Triton kernels, and its look-up. Imported only where Triton is.
+"""A table of M(x, alpha) = log(-log F) for Triton kernels, and its lookup. Imported only where Triton is.
 
-The cells in angle are those of `grid`; in x they are wider, with one more degree, so that nodes side by side read
-few lines of memory and what a batch needs stays in the cache next to the processor.
+The cells in angle are those of `grid`. In x they are wider, with a polynomial of one degree more, so that adjacent
+nodes read few lines of memory, and all that a batch needs stays in the first-level cache.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SIZE = tl.constexpr((LOWER + UPPER) * (_LAST - _FIRST + 1))
 
 
 def _reads(powers: tuple[int, ...]) -> str:
-    """PTX that reads the coefficients of some powers of one cell, in one go.
+    """PTX that reads the coefficients of some powers of one cell.
 
-    As single loads each of them would be followed through the whole program by the compiler, for minutes.
+    Written as single loads in Triton, they would make the compiler take minutes.
     """
     size = 4 * (LOWER + UPPER) * (_LAST - _FIRST + 1)
     return " ".join(
@@ -50,7 +50,7 @@ _ALL_OUT, _SOME_OUT = tl.constexpr("=&f," * 15 + "l"), tl.constexpr("=&f," * 5 +
 
 @triton.jit
 def _near_angle(scale, gumbel):
-    """atan of the smaller over the larger, both not negative, to 1e-8."""
+    """atan of the smaller over the larger of two numbers >= 0, to 1e-8."""
     r = tl.minimum(scale, gumbel) / tl.maximum(scale, gumbel)
     q = r * r
     p = q * 0.0028340641874819994 - 0.016005029901862144
@@ -65,14 +65,14 @@ def _near_angle(scale, gumbel):
 
 @triton.jit
 def place_angle(angle_ptr, scale, gumbel):
-    """Where the cells of an angle begin in the table, the offset in its cell, and the derivative of that."""
+    """Where the cells of an angle begin in the table, the offset in its cell, and its derivative in the angle."""
     near = _near_angle(scale, gumbel)
     square = near * near
     steep = gumbel > scale
     lower = tl.minimum(tl.floor(tl.log(1.0 + near * _PER_TURN) * _PER_LOWER), _LOWER - 1.0)
     upper = tl.minimum(tl.floor(near * _PER_UPPER), _UPPER - 1.0) + _LOWER
     cell = tl.maximum(tl.where(steep, upper, lower), 0.0).to(tl.int32)
-    cell = tl.minimum(tl.maximum(cell, 0), _ANGLES - 1)  # whatever a NaN became
+    cell = tl.minimum(tl.maximum(cell, 0), _ANGLES - 1)  # a NaN becomes some cell
     per = tl.load(angle_ptr + _ANGLES + cell)
     first = cell == 0
     q = tl.where(first, near * square, tl.where(steep, square, near))
@@ -84,7 +84,7 @@ def place_angle(angle_ptr, scale, gumbel):
 def columns(mean_ptr, scale_ptr, angle_ptr, row, start, classes, shift, gumbel, WIDE: tl.constexpr):
     """Some classes along lanes: number, mask, centred mean, scale, inverse width, base, offset, turn.
 
-    What is beyond the last class lies so far below that its F is 1 everywhere.
+    Padding classes lie so far below the others that their F is 1 everywhere.
     """
     k = start + tl.arange(0, WIDE)
     keep = k < classes
@@ -106,7 +106,7 @@ def pick(column, index):
 def _place(x, base):
     """Cell of the table for each x (clamped to it), and the offset u in it.
 
-    Adding 1.5 2^23 rounds to a whole number, which is then found in the last bits.
+    Adding 1.5 2^23 rounds to a whole number, which the last bits then hold.
     """
     steps = tl.minimum(tl.maximum(x * _PER_STEP, _LEFT), _RIGHT)
     rounded = steps + 12582912.0
@@ -159,7 +159,7 @@ def rough(table_ptr, x, base, v):
 
 @triton.jit
 def rough_value(table_ptr, x, base, v):
-    """M to a few digits; beyond the table its last value (right) or that and twice a logarithm (left)."""
+    """M to a few digits; beyond the table its last value (right), to which a logarithm is added (left)."""
     index, u = _place(x, base)
     a0, b0, a1, b1, square = _some(table_ptr + index)
     value = a0 + v * b0 + u * (a1 + v * b1 + square * u)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-untyped-call"
-"""Two classes exactly, one row per lane, in float64: the sums of `two_classes`. Imported only where Triton is."""
+"""Two classes, exactly: the sums of `two_classes` in float64, one row per lane. Imported only where Triton is."""
 
 from __future__ import annotations
 

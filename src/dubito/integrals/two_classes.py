@@ -9,9 +9,9 @@ Mills' ratio R(z) = (1 - Phi(z)) / phi(z), the geometric series of the sigmoid o
 
     S = phi(c) ( R(c) - sum_{n >= 1} (-1)^(n-1) R(n r + c) + sum_{n >= 1} (-1)^(n-1) R(n r - c) ),
 
-alternating sums of moments, of which Cohen, Villegas and Zagier's weights make 20 terms enough at any r and c:
-no term is larger than a few times the sum. Derivatives are sums of the same kind. All of it is done in float64,
-branches on no value, and gives the other probability and its derivatives too.
+alternating sums of moments, for which 20 terms with the weights of Cohen, Villegas and Zagier are enough at any r
+and c: no term is larger than a few times the sum. Derivatives are sums of the same kind. Everything is computed in
+float64 without branches on values, and the other probability and its derivatives follow.
 
 Reference:
     Cohen, Villegas and Zagier 2000, algorithm 1
@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._tensors import at_least_float32
-from .border import Latent
+from .border import Gaussian
 from .likelihood import Answer
 
 _ROOT_HALF, _ROOT_2PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
@@ -35,16 +35,16 @@ TERMS = 20
 FIRST, STEP, NODES = -8.5, 0.5, 37  # of e, up to 9.5: the mode is between 0 and s / tau <= 1
 SHARPEST = 1e7  # of s / tau: beyond, nothing changes
 FAR = 12.0  # where 1 - z R(z) is taken from its expansion
-ERROR = 1e-12  # of log S, beside its rounding
+ERROR = 1e-12  # of log S, besides its rounding
 _ROWS, _MOST_ROWS = 1 << 12, 1 << 15  # at a time, on a CPU and elsewhere
 POINTS = 2 * TERMS + 1
 TWO = "two classes: the difference of two Gaussians is one, and exact"
 
 
 class Pair(NamedTuple):
-    """Of the smaller probability S (...): its log, and the derivatives of that.
+    """log S of the smaller probability S (...), and the derivatives of log S.
 
-    By the mean of its class, by a scale over that scale (the same for both classes), and by the temperature.
+    In the mean of its class; in a scale, divided by that scale (the same for both classes); in the temperature.
     """
 
     log_small: Tensor
@@ -54,7 +54,7 @@ class Pair(NamedTuple):
 
 
 def weights() -> list[float]:
-    """Weights, with their signs, that sum an alternating series of moments from its first terms."""
+    """Signed weights that give the sum of an alternating series of moments from its first terms."""
     top = (3 + math.sqrt(8.0)) ** TERMS
     whole = (top + 1 / top) / 2
     b, c, found = -1.0, -whole, []
@@ -71,7 +71,7 @@ _WEIGHTS = weights()
 def smaller(gap: Tensor, scale: Tensor, temperature: Tensor) -> Pair:
     """log S and its derivatives for the distance of means, the joint scale and tau, float64 of one shape.
 
-    Without scale and temperature S is 0, or 1/2 at a distance of 0, and nothing has a slope.
+    If scale and temperature are 0, S is 0, or 1/2 at a distance of 0, and all derivatives are 0.
     """
     wide = scale > temperature
     step = (scale == 0) & (temperature == 0)
@@ -137,9 +137,9 @@ def _mills(z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _both(mean: Tensor, scale: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """log p and factor (B, 2), and the derivatives (B, 1) of the smaller log p that each is the factor of.
+    """log p (B, 2), factors (B, 2), and the derivatives (B, 1) of log S, where S is the smaller probability.
 
-    d log p_c = factor_c d log S, where S is the smaller probability: 1, or -S / (1 - S) for the larger.
+    d log p_c = factor_c d log S, with factor 1 for the smaller class and -S / (1 - S) for the larger.
     """
     mean, scale, tau = mean.double(), scale.double(), temperature.double().squeeze(-1)
     gap = mean.diff(dim=-1).squeeze(-1)  # of the second from the first
@@ -185,7 +185,7 @@ class TwoClasses(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, scale: Tensor, temperature: Tensor) -> Tensor:
-        """Keep what the gradients are made of."""
+        """Keep what the gradients are computed from."""
         log_p, *rest = _in_parts(mean, scale, temperature)
         ctx.save_for_backward(scale, *rest)
         return log_p.to(mean.dtype)
@@ -208,8 +208,8 @@ def two_classes(mean: Tensor, scale: Tensor, temperature: Tensor) -> tuple[Tenso
     return log_p, (known.exp() * _error(known, mean.dtype)).amax(-1)
 
 
-def joined(latent: Latent) -> Latent:
-    """Two classes with factors as two without: what the factors add to the difference goes to the first scale."""
+def joined(latent: Gaussian) -> Gaussian:
+    """Two classes with factors as two without: the factors' part of the difference is added to the first scale."""
     if latent.factors is None or latent.mean.shape[-1] != 2:
         return latent
     first, second = latent.scale.unbind(-1)

@@ -67,7 +67,8 @@ def predictive_variance(
     Shapes: mean and scale (..., K), factors (..., K, R); the result is (..., K). There is no gradient.
 
     Arguments:
-        method: "qmc" (shared scrambled Sobol points) or "mc". samples: how many.
+        method: "qmc" (shared scrambled Sobol points) or "mc".
+        samples: number of draws.
         The others: as for `expected_log_softmax`.
 
     Reference:

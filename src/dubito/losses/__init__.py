@@ -1,8 +1,8 @@
 """Losses: (logits, target) to one number per example, then a mean.
 
-Public losses take logits and normalise them. Each has a pure body, classes last, that a model calls on what
-it has already computed: `BODIES` maps the losses that read log-probabilities to theirs; `bi_tempered` reads
-activations (it brings its own link) and `logistic_normal_nll` the latent mean and root.
+Public losses take logits and normalise them. Each has a pure body, classes last, that a model calls on what it has
+already computed. `BODIES` holds the bodies that read log-probabilities, `LATENT_BODIES` the others: `bi_tempered`
+reads activations (it has its own link) and `logistic_normal_nll` the latent mean and root.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BODIES: dict[Callable[..., Tensor], Callable[..., Tensor]] = {
     truncated_gce: _truncated_gce,
     bootstrap: _bootstrap,
 }
-# the losses whose body reads the latent instead: activations, or mean and root
+# public loss -> its body on activations, or on mean and root
 LATENT_BODIES: dict[Callable[..., Tensor], Callable[..., Tensor]] = {
     bi_tempered: _bi_tempered,
     logistic_normal_nll: _logistic_normal,

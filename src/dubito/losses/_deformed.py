@@ -1,4 +1,4 @@
-"""The deformed logarithm and exponential, from and to logarithms, smooth through the ordinary ones.
+"""The deformed logarithm and exponential, computed from and to logarithms, continuous at the ordinary ones.
 
     log_t x = (x^s - 1)/s          exp_t x = [1 + s x]_+^(1/s)          s = 1 - t
 
@@ -37,13 +37,13 @@ def times_log(factor: Number, log_x: Tensor) -> Tensor:
 
 
 def _apart(s: Tensor) -> tuple[Tensor, Tensor]:
-    """Where s is 0, and s with a 1 in these places, to be divided by."""
+    """Where s is 0, and s with 1 in place of 0, to divide by."""
     plain = s == 0
     return plain, torch.where(plain, 1.0, s)
 
 
 def _inside(inside: Tensor, x: Tensor) -> Tensor:
-    """x, and a number that neither value nor gradient depends on where x is outside the support."""
+    """x inside the support, 0 outside: a masked placeholder that keeps NaN out of values and gradients."""
     return torch.where(inside, x, 0.0)
 
 

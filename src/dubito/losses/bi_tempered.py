@@ -73,7 +73,7 @@ def _tempered_nll(log_p: Tensor, target: Tensor, *, t1: Number) -> Tensor:
     """The divergence given log p; on class indices sum_k w_k log_t1 w_k = 0 and sum_k w_k^(2-t1) = 1."""
     s = 1 - t1
     power = ((1 + s) * log_p).exp().sum(-1) / (1 + s)
-    # Only of classes that are asked for: for t1 > 1 the others may overflow, and 0 * inf is no gradient.
+    # Only for classes with weight: for t1 > 1 the others may overflow, and the gradient 0 * inf would be NaN.
     if not target.is_floating_point():
         return power - deformed_log(expect(log_p, target), s) - 1 / (1 + s)
     spread = power - expect(deformed_log(torch.where(target > 0, log_p, 0.0), s), target)
@@ -129,7 +129,7 @@ def _tempered_log_softmax(a: Tensor, t: Number, iterations: int | None = None) -
 
 
 def _check_heavy_tail(t: Number, name: str, a: Tensor, dim: int) -> None:
-    """Refuse a negative temperature, and one so heavy that lambda ~ C^(t-1) leaves the range of floats."""
+    """Refuse a negative temperature, and one so large that lambda ~ C^(t-1) overflows."""
     check_interval(t, name, 0.0)
     if isinstance(t, Tensor) or not -a.dim() <= dim < a.dim():
         return

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from .._numbers import Number, check_interval
-from .._tensors import at_least_float32, check_floating, expect, reduce
+from .._tensors import at_least_float32, check_axis, check_floating, expect, reduce
 from ..channels import FixedTransition
 from ..errors import DubitoError
 
@@ -37,7 +37,7 @@ def distillation(
     Arguments:
         student_logits, teacher_logits: real scores of the same shape.
         temperature: T > 0; it divides the logits of both.
-        student_temperature: another T for the student, if wanted (1 softens the teacher alone).
+        student_temperature: T for the student, where it differs (1 softens the teacher alone).
         smoothing: alpha, from 0 to 1.
         channel: maps log p(true) to log p(observed), or a matrix ``T[true, observed]``; None for none.
         squared: multiply by T^2, which keeps the size of gradients when mixing with a loss on labels.
@@ -62,10 +62,7 @@ def distillation(
     if student_logits.shape != teacher_logits.shape:
         shapes = tuple(student_logits.shape), tuple(teacher_logits.shape)
         raise DubitoError("teacher and student differ in shape", expected=shapes[0], got=shapes[1])
-    if not -student_logits.dim() <= dim < student_logits.dim():
-        raise DubitoError(
-            "no such class axis", where=f"dim={dim}", got=f"logits of shape {tuple(student_logits.shape)}"
-        )
+    check_axis(student_logits, dim, "logits")
     student = at_least_float32(student_logits).movedim(dim, -1)
     teacher = at_least_float32(teacher_logits).detach().movedim(dim, -1).to(student.dtype)
     log_p = (student / (temperature if student_temperature is None else student_temperature)).log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Negative log-likelihood, linear in the target: what smoothing, smearing and backward correction feed."""
+"""Negative log-likelihood, linear in the target, which may come from smoothing, smearing or correction."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def nll(
 
 def _nll(log_p: Tensor, target: Tensor) -> Tensor:
     if target.dtype == torch.int64 and log_p.dim() == 2 and checks_values(log_p):
-        # The same numbers as below in half the time, which small networks on the CPU notice.
+        # The same numbers as below in half the time, which matters for small networks on the CPU.
         return F.nll_loss(log_p, target, reduction="none")
     return -expect(log_p, target)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._numbers import Number, check_interval
-from .._tensors import as_weights, check_floating, prepare, reduce
-from ..errors import DubitoError, nearest
-
-COVARIANCES = ("full", "diagonal", "isotropic", "identity")
+from .._numbers import Number, check_choice, check_interval
+from .._tensors import as_weights, check_floating, from_half, prepare, reduce
+from ..errors import DubitoError
+from ..heads import COVARIANCES
 
 
 def logistic_normal_nll(
@@ -36,8 +34,8 @@ def logistic_normal_nll(
         y = tau (log s_{1..D} - log s_n),    s = (1 - t) w + t/n,    n = D + 1
 
     w is the one-hot label (or a distribution), t the smoothing, tau the temperature. With a dummy class n = K + 1
-    and y = tau C e_label, C = log(((1-t) n + t)/t); without, n = K, the last class is the reference and has
-    y = -tau C. Rank-one identities give all of it in O(D); no matrix is formed:
+    and y = tau C e_label, C = log(((1-t) n + t)/t). Without one n = K, and the last class is the reference, whose
+    label has y = -tau C in every component. Rank-one identities give everything in O(D), without forming a matrix:
 
         r' Sigma^-1 r = | r - c (c.r)/(lam + c.c) |^2 / lam^2
         log det Sigma = 2 (D - 1) log lam + 2 log(lam + c.c)
@@ -53,7 +51,7 @@ def logistic_normal_nll(
         lam: lambda > 0; residuals above it are attenuated.
         temperature: tau > 0, the length of the target logits.
         smoothing: t, above 0 and below 1.
-        dummy: whether mean is measured against an extra class, so that the K classes are treated alike.
+        dummy: whether the reference is an extra class, so that the K classes are treated alike.
         covariance: "full", "diagonal", "isotropic" or "identity".
         normalized: add the constants of the density on the simplex,
             (D/2) log 2 pi + sum_{k=1..n} log s_k - D log tau.
@@ -73,12 +71,12 @@ def logistic_normal_nll(
     check_interval(smoothing, "smoothing", 0.0, 1.0, closed="neither")
     check_floating(mean, "mean")
     _check_root(mean, root, covariance, dim)
-    mean = _widen(mean)
+    mean = from_half(mean)  # the gradient grows as r^2 / lam^2: 1e8 for residuals of 1e4, beyond float16
     scores = mean if dummy else _with_reference(mean, dim)
     z, y, kept = prepare(scores, target, dim=dim, ignore_index=ignore_index, distribution=True)
     losses = _logistic_normal(
         z if dummy else z[..., :-1],
-        None if root is None or covariance == "identity" else _widen(root).movedim(dim, -1),
+        None if root is None or covariance == "identity" else from_half(root).movedim(dim, -1),
         y,
         lam=lam,
         temperature=temperature,
@@ -138,37 +136,8 @@ def _gaussian(residual: Tensor, root: Tensor | None, lam: Number, covariance: st
     return (residual / scale).square().sum(-1), 2 * scale.log().sum(-1)
 
 
-class _Saturating(torch.autograd.Function):
-    """Half precision to float32, with a gradient that saturates where it would overflow on the way back.
-
-    The gradient grows as r^2 / lam^2: 1e8 for residuals of 1e4, beyond float16, however the loss is written.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.float()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.dtype = inputs[0].dtype
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        most = torch.finfo(ctx.dtype).max
-        return grads[0].clamp(-most, most).to(ctx.dtype)
-
-
-def _widen(x: Tensor) -> Tensor:
-    if x.dtype not in (torch.float16, torch.bfloat16):
-        return x
-    wide: Tensor = _Saturating.apply(x)  # type: ignore[no-untyped-call]
-    return wide
-
-
 def _with_reference(mean: Tensor, dim: int) -> Tensor:
-    """One more column, for the place of the reference class: its value is not used."""
+    """One more column, so that `prepare` sees K classes; the value for the reference class is not used."""
     return torch.cat([mean, mean.narrow(dim, 0, 1)], dim)
 
 
@@ -177,8 +146,7 @@ def _log(value: Number) -> Number:
 
 
 def _check_root(mean: Tensor, root: Tensor | None, covariance: str, dim: int) -> None:
-    if covariance not in COVARIANCES:
-        raise DubitoError("unknown covariance", got=repr(covariance), remedy=nearest(covariance, COVARIANCES))
+    check_choice(covariance, COVARIANCES, "covariance")
     if covariance == "identity" or not -mean.dim() <= dim < mean.dim():
         return
     expected = list(mean.shape)

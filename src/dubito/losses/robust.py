@@ -1,13 +1,12 @@
-"""Losses that bound or temper what a wrong label can do: GCE, its truncated form, bootstrapping."""
+"""Losses that limit the effect of a wrong label: GCE, its truncated form, bootstrapping."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from .._numbers import Number, check_interval
+from .._numbers import Number, check_choice, check_interval
 from .._tensors import expect, prepare, reduce
-from ..errors import DubitoError, nearest
 from ._deformed import deformed_log
 
 # Reed et al. use one weight for the target per kind.
@@ -64,7 +63,7 @@ def truncated_gce(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """Generalised cross-entropy that stops listening where the label looks improbable.
+    """Generalised cross-entropy that ignores examples whose label looks improbable.
 
         l = L_q(max(p_y, k)),    L_q(p) = (1 - p^q)/q
 
@@ -124,7 +123,7 @@ def bootstrap(
         target: class indices, or float weights over the classes.
         beta: trust in the target, from 0 to 1; by default .95 for soft and .8 for hard.
         kind: "soft" or "hard".
-        detach: take the prediction in the target as a constant: same value, other gradient (soft only).
+        detach: treat the prediction in the target as a constant: same value, different gradient (soft only).
         dim, ignore_index, reduction: as in `nll`.
 
     Reference:
@@ -135,8 +134,7 @@ def bootstrap(
         >>> bootstrap(logits, torch.tensor([0, 2]), kind="hard", reduction="none")
         tensor([0.2413, 1.2859])
     """
-    if kind not in DEFAULT_BETA:
-        raise DubitoError("unknown kind of bootstrap", got=repr(kind), remedy=nearest(kind, DEFAULT_BETA))
+    check_choice(kind, DEFAULT_BETA, "kind of bootstrap")
     if beta is not None:
         check_interval(beta, "beta", 0.0, 1.0)
     z, y, kept = prepare(logits, target, dim=dim, ignore_index=ignore_index)

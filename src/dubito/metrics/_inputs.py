@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._tensors import check_axis, refuse_first
 from ..errors import DubitoError
 
 Array: TypeAlias = Tensor | np.ndarray[Any, Any]
@@ -21,8 +22,7 @@ def scores_and_labels(scores: Array, labels: Array, dim: int, ignore_index: int)
     z = as_tensor(scores, "scores")
     if not z.is_floating_point() or z.dim() == 0:
         raise DubitoError("scores must be floating, with a class axis", got=f"{z.dtype}, {tuple(z.shape)}")
-    if not -z.dim() <= dim < z.dim():
-        raise DubitoError("no such class axis", where=f"dim={dim}", got=f"scores of shape {tuple(z.shape)}")
+    check_axis(z, dim, "scores")
     z = z.movedim(dim, -1)
     y = indices(labels, z.shape[:-1], z.device)
     kept = y != ignore_index
@@ -68,15 +68,8 @@ def indices(labels: Array, shape: tuple[int, ...], device: torch.device) -> Tens
 def in_range(y: Tensor, num_classes: int, kept: Tensor, name: str) -> None:
     """Refuse kept class indices outside 0 to num_classes - 1."""
     bad = kept & ((y < 0) | (y >= num_classes))
-    if bool(bad.any()):
-        place = tuple(bad.nonzero()[0].tolist())
-        raise DubitoError(
-            "label out of range",
-            where=f"{name}[{', '.join(map(str, place))}]",
-            expected=f"0 to {num_classes - 1}",
-            got=int(y[place]),
-            remedy="set ignore_index if it marks a missing label",
-        )
+    remedy = "set ignore_index if it marks a missing label"
+    refuse_first(bad, y, name, "label out of range", f"0 to {num_classes - 1}", remedy)
 
 
 def as_tensor(values: Any, name: str) -> Tensor:

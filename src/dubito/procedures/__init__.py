@@ -1,11 +1,16 @@
 """Procedures: what one step minimises, and what happens between epochs.
 
-A procedure is a module that holds the networks it trains and any state that belongs to them, so that one
-checkpoint of its state dict resumes it. Before training the loop calls ``procedure.begin(data)`` once, before an
-epoch ``procedure.begin_epoch(epoch, data)``, ``procedure(batch, draw)`` for the loss of a step, and
-``procedure.end(data)`` at the end; `procedure.model` is what is evaluated. The loop also keeps `procedure.epoch`,
-`procedure.epochs` and `procedure.best` up to date. Where `procedure.anew` is true the choice of the best epoch
-begins anew with the present one. Early stopping leads to epoch `procedure.later`, where there is a stage to come.
+A procedure is a module that holds the networks it trains and any state that belongs to them, so that a checkpoint
+of its state dict is enough to resume it. The loop (`train.fit`) calls
+
+    procedure.begin(data)                 once, before training
+    procedure.begin_epoch(epoch, data)    before each epoch
+    procedure(batch, draw)                for the loss of each step
+    procedure.end(data)                   once, after the last step
+
+and keeps `procedure.epoch`, `procedure.epochs` and `procedure.best` up to date. `procedure.model` is what is
+evaluated. A procedure of several stages sets `procedure.anew` in the first epoch of a stage, which restarts the
+choice of the best epoch there, and early stopping skips to the epoch `procedure.later`, if a stage is to come.
 """
 
 from .annotators import SparseAnnotators

@@ -12,16 +12,16 @@ from ..errors import DubitoError
 from .em import count_annotators, crowd_of
 from .plain import Draw, Plain, mean_of_given, one_number
 
-# Above so many annotators matrices are updated row by row.
+# Above this many annotators, matrices are updated row by row.
 MANY = 1000
 
 
 class SparseAnnotators(Plain):
     """Plain training whose penalty reads only the annotators of the batch.
 
-    The penalty is called as ``penalty(channel, annotators=, counts=, fraction=)``, as `penalties.trace` takes it:
-    its mean over batches is the penalty on all annotators who gave a label. With a channel of row-sparse gradients
-    (``AnnotatorConfusion(..., sparse=True)``) and `optim.row_adam`, the cost of a step follows the labels in it.
+    The penalty is called as ``penalty(channel, annotators=, counts=, fraction=)``, like `penalties.trace`: its mean
+    over batches is the penalty on all annotators who gave a label. With a channel of row-sparse gradients
+    (``AnnotatorConfusion(..., sparse=True)``) and `optim.row_adam`, a step costs in proportion to its labels.
 
     Reference:
         tanno2019 eq. 4
@@ -48,7 +48,7 @@ class SparseAnnotators(Plain):
             total = mean_of_given(self.losses(self.model, batch, draw), batch)
             if self.penalty is None:
                 return total
-            # The labels of this process's share, over the share of all items that the whole step holds.
+            # Labels are this process's part of the step, the fraction is of the whole step: the parts add up.
             fraction = batch.size / self.num_items
             found = self.penalty(channel, annotators=batch.annotators, counts=self.counts, fraction=fraction)
             return total + one_number(found)

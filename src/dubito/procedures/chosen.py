@@ -23,12 +23,12 @@ class CoTeaching(Plain):
 
         L = mean of l_a over the small losses of b  +  mean of l_b over the small losses of a
 
-    The share left out rises over `ramp` epochs to the noise rate, `weights.forget_rate`. The first network is the
-    one that is evaluated. The second starts from weights of its own (`fresh`), not from a copy.
+    The share left out rises over `ramp` epochs to the noise rate, `weights.forget_rate`. The first network is
+    evaluated. The second starts from different weights (`fresh`).
 
     Arguments:
-        rate: share of labels that are wrong: the realised one, where it is known.
-        ramp: T_k.
+        rate: share of wrong labels: the realised one, where it is known.
+        ramp: T_k, epochs until the full rate.
 
     Reference:
         collier2020 sec. 5.1
@@ -41,7 +41,7 @@ class CoTeaching(Plain):
         self.twin = fresh(model)
 
     def begin(self, data: LabelledData) -> None:
-        """One decision per example: pixels are refused."""
+        """Refuse labels of pixels: whole examples are chosen."""
         refuse_pixels(data)
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
@@ -56,7 +56,7 @@ class CoTeaching(Plain):
 
 
 class SelfPaced(Plain):
-    """Self-paced MentorNet: examples count by how far their loss lies above a moving quantile.
+    """Self-paced MentorNet: examples count less the further their loss lies above a moving quantile.
 
     The threshold is a buffer, so a checkpoint holds it. In the first `burn_in` epochs every example counts fully.
 
@@ -87,7 +87,7 @@ class SelfPaced(Plain):
         self.register_buffer("threshold", torch.zeros(()))
 
     def begin(self, data: LabelledData) -> None:
-        """One weight per example: pixels are refused."""
+        """Refuse labels of pixels: whole examples are weighted."""
         refuse_pixels(data)
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
@@ -96,7 +96,7 @@ class SelfPaced(Plain):
         return mean_of_given(counted(losses, over_step(self.paced, losses, batch), batch), batch)
 
     def paced(self, losses: Tensor, *, burnt_in: bool = False) -> Tensor:
-        """Weights of the examples of a step; the threshold moves. `burnt_in`: whatever the epoch."""
+        """Weights of the examples of a step; updates the threshold. `burnt_in`: burn-in is over at any epoch."""
         found, threshold = weights.mentornet(
             losses,
             self.threshold,
@@ -116,10 +116,9 @@ def _mean_over(losses: Tensor, chosen: Tensor, batch: Batch) -> Tensor:
 
 
 def fresh(model: Model) -> Model:
-    """A copy of a model whose parameters are drawn anew, tensor by tensor, with the spread of the original.
+    """A copy of a model with other initial weights of the same distribution: each parameter tensor is permuted.
 
-    Each weight tensor is permuted by a generator of its own: the same distribution, another start. The channel
-    starts as it is: its matrices have a diagonal, which a permutation would scatter.
+    The channel stays as it is: a permutation would destroy the diagonal of its matrices.
     """
     twin = copy.deepcopy(model)
     source = generator(0, 0, "twin")

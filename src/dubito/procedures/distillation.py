@@ -20,7 +20,7 @@ from .plain import Draw, Plain, weighted
 
 @dataclass(frozen=True, init=False)
 class Teacher:
-    """A trained model as an argument of a run: in the run's configuration it is the SHA-256 of its weights."""
+    """A trained model as an argument of a run; the run's configuration records the SHA-256 of its weights."""
 
     sha256: str
 
@@ -39,11 +39,9 @@ class Distillation(Plain):
 
         L = - sum_k q_k log r_k,   q = softmax(teacher / T),   r = softmax(student / T)
 
-    with q smoothed, or r sent through the symmetric transition matrix, where asked for. The teacher reads the same
-    (augmented) inputs as the student, in evaluation mode.
-
-    Any model can teach: what is softened are its log-probabilities, which for a plain network is the same as its
-    logits.
+    with q smoothed by `smoothing`, or r multiplied by the transition matrix of `correction`. The teacher reads the
+    same (augmented) inputs as the student, in evaluation mode. Any model can teach: its log-probabilities are
+    softened, which for a plain network is the same as softening its logits.
 
     Arguments:
         teacher: a trained model, as a `Teacher` where the run has a folder.

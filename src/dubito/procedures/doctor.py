@@ -18,7 +18,7 @@ from .plain import Draw, Plain, weighted
 
 
 class DoctorHeads(Head):
-    """One linear softmax head per annotator, and weights over annotators.
+    """One linear softmax head per annotator, averaged with learned weights.
 
         p(k | x) = sum_r w_r softmax(W_r h + b_r)[k],   w = softmax(opinion)
 
@@ -73,7 +73,7 @@ class DoctorHeads(Head):
     def average(self, log_q: Tensor, left_out: Tensor | None = None) -> Tensor:
         """Log of the weighted mean of answers ``(..., R, K)``, weights renormalised over those not left out.
 
-        Annotators who never gave a label are never counted. Where everyone is left out, everyone counts.
+        Annotators who never gave a label never count. If all the others are left out, all of these count.
         """
         kept = self.heard if left_out is None else self.heard & ~left_out
         kept = torch.where(kept.any(-1, keepdim=True), kept, self.heard)
@@ -91,16 +91,15 @@ class DoctorNet(Plain):
 
         stage 1   mean over items of the mean over an item's labels of -log softmax(W_r h + b_r)[y]
         stage 2   cross-entropy of the item's mean label against the weighted mean of the heads of annotators who
-                  did not label it, so that no head is judged by what it learned by heart
+                  did not label it, so that no head is judged on labels it has memorised
 
-    Where there are validation data, stage 2 goes on from the best epoch of stage 1, and the best epoch is then
-    chosen among its own: what is handed out has learned its average. Early stopping in stage 1 leads to stage 2,
-    with the epochs and steps that it would have had (the history leaves out those between); in stage 2 it ends the
-    run. When everybody labels everything the mask leaves nobody, and all heads count. Only the heads of the labels
-    in a batch are computed in stage 1; stage 2 needs all of them.
+    With validation data, stage 2 starts from the best epoch of stage 1, and the model returned is the best of
+    stage 2, so that its average is trained. Early stopping in stage 1 skips to the first epoch of stage 2 (the
+    history lacks those in between); in stage 2 it ends the run. If all annotators labelled an item, none is left
+    for stage 2, and all heads count. Stage 1 computes only the heads of the labels in a batch, stage 2 all of them.
 
     Arguments:
-        averaging: share of the epochs that go to stage 2.
+        averaging: share of the epochs spent on stage 2.
 
     Reference:
         tanno2019 sec. 3.3
@@ -122,12 +121,12 @@ class DoctorNet(Plain):
 
     @property
     def second_stage(self) -> bool:
-        """Whether trunk and heads are frozen by now."""
+        """Whether backbone and heads are frozen by now."""
         return self.epoch >= self.averages_from
 
     @property
     def later(self) -> int | None:
-        """The first epoch of stage 2, while it is to come."""
+        """The first epoch of stage 2, while still in stage 1."""
         return self.averages_from if self.epoch < self.averages_from < self.epochs else None
 
     def begin(self, data: LabelledData) -> None:
@@ -140,14 +139,14 @@ class DoctorNet(Plain):
         self.head.heard.copy_(given)
 
     def begin_epoch(self, epoch: int, data: LabelledData) -> None:
-        """Take up the best weights of stage 1 where stage 2 begins."""
+        """At the start of stage 2, return to the best weights of stage 1."""
         super().begin_epoch(epoch, data)
         self.anew = epoch == self.averages_from
         if self.anew and self.best is not None:
             self.model.load_state_dict(self.best)
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
-        """Mean over the items of the step of the loss of the present stage; 0 for items without labels."""
+        """Mean loss of the present stage over the items of the step; 0 for items without labels."""
         if batch.row is None or batch.annotators is None:
             raise DubitoError("this procedure learns from annotators", remedy="pass data with crowd labels")
         row, who, y = batch.row, batch.annotators, batch.y
@@ -176,5 +175,5 @@ class DoctorNet(Plain):
 
 
 def _hot(index: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """One-hot rows, without a look at the values: within a mapped or captured step there are none."""
+    """One-hot rows; unlike torch's, without reading values, which a mapped or captured step cannot do."""
     return (index.unsqueeze(-1) == torch.arange(count, device=index.device)).to(dtype)

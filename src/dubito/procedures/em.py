@@ -1,7 +1,7 @@
 """Expectation maximisation around a network: generalised, model-bootstrapped and cross-fitted.
 
-The posteriors of the training items are a buffer of the procedure, so that a checkpoint holds them. They change
-only between epochs; within an epoch the network learns from them as from soft labels.
+The posteriors of the training items are a buffer of the procedure, so that checkpoints hold them. They change
+only between epochs; within an epoch the network learns from them as soft labels.
 """
 
 from __future__ import annotations
@@ -20,26 +20,25 @@ from ..data._labelled import Triplets
 from ..errors import DubitoError
 from ..evaluate import predict
 from ..model import Model, example_losses
-from .plain import Draw, Plain, weighted
+from .plain import Draw, Plain, latent_source, weighted
 from .posterior import count_matrices, log_evidence, posterior, vote_shares
 
 MOST_FOLDS = 1000
 
 
 class GeneralisedEM(Plain):
-    """Alternate between a network that learns from posteriors and posteriors that listen to the network.
+    """Alternate between training the network on posteriors and updating the posteriors by its predictions.
 
         start     q = share of each class among the item's labels
         repeat    theta: some epochs on  - sum_k q[n, k] log p(k | x_n)
                   A[r, k, j] = sum over labels j of r of q[n, k] / sum over labels of r of q[n, k]
                   q[n, k] ~ p(k | x_n) prod over labels of A[r, k, y]
 
-    With one label per item this stands still at its start: q is the label, every A the identity, and the network
+    With one label per item this never leaves its start: q is the label, every A the identity, and the network
     learns the raw labels.
 
     Arguments:
-        rounds: how often this is repeated; the epochs of the run are shared out among the rounds, which end between
-            epochs, so that there are no more rounds than epochs.
+        rounds: how often this is repeated, at most once per epoch; the epochs are divided among the rounds.
         strength: pseudo-labels per true class in A, see `posterior.count_matrices`; 0 in the paper.
 
     Buffers: `posteriors` ``(N, K)``, `matrices` ``(R, K, K)``. Items without labels teach nothing.
@@ -62,7 +61,7 @@ class GeneralisedEM(Plain):
         self.rounds, self.strength = rounds, strength
 
     def begin(self, data: LabelledData) -> None:
-        """Posteriors from the votes, and the matrices that these give."""
+        """Posteriors from the votes, and matrices from the posteriors."""
         crowd, K = crowd_of(data), self.model.num_classes
         self.num_annotators = count_annotators(data)
         self.register_buffer("posteriors", vote_shares(crowd, len(data), K))
@@ -81,17 +80,17 @@ class GeneralisedEM(Plain):
         return epoch > 0 and done != before
 
     def end(self, data: LabelledData) -> None:
-        """The last round ends with its posteriors too."""
+        """Update the posteriors after the last round too."""
         self.update(data)
 
     @torch.no_grad()
     def update(self, data: LabelledData) -> None:
-        """Both halves of a round, with the network's predictions on the training items."""
+        """Update matrices and posteriors, with the network's predictions on the training items."""
         self.absorb(crowd_of(data), self.predictions(data))
 
     @torch.no_grad()
     def absorb(self, crowd: Triplets, log_p: Tensor) -> None:
-        """Matrices from what is known about the classes, then posteriors from predictions and matrices."""
+        """Matrices from `counted`, then posteriors from predictions and matrices."""
         known = self.counted(log_p)
         self.matrices.copy_(count_matrices(known, crowd, self.num_annotators, strength=self.strength))
         evidence = log_evidence(self.matrices, crowd, len(log_p))
@@ -102,11 +101,11 @@ class GeneralisedEM(Plain):
         return predict(self.model, data).log_p
 
     def counted(self, log_p: Tensor) -> Tensor:
-        """What the matrices are counted against, ``(N, K)``: the posteriors of the round before."""
+        """What the matrices are counted against, class probabilities ``(N, K)``: the last round's posteriors."""
         return self.posteriors
 
     def log_prior(self, log_p: Tensor, evidence: Tensor) -> Tensor:
-        """What the labels' evidence is added to: the network's predictions."""
+        """The log-prior that the labels' evidence is added to: the network's predictions."""
         return log_p
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
@@ -120,14 +119,14 @@ class GeneralisedEM(Plain):
             model.latent(batch.x),
             self.posteriors[batch.positions],
             self.loss,
-            generator=draw(purpose) if getattr(model.head, "noisy", False) else None,
+            generator=latent_source(model, draw, purpose),
         )
         losses = torch.where(self.labelled[batch.positions], losses, 0.0)
         return weighted(losses, batch).sum() / batch.divisor
 
 
 class ModelBootstrappedEM(GeneralisedEM):
-    """EM whose matrices are counted against what the network predicts, not against the posteriors.
+    """EM whose matrices are counted against the classes that the network predicts, not against the posteriors.
 
         c_n = argmax_k p(k | x_n)
         A[r, k, j] = share of label j among the labels that r gave to items with c_n = k
@@ -138,7 +137,7 @@ class ModelBootstrappedEM(GeneralisedEM):
     item is enough to learn matrices.
 
     Arguments:
-        class_prior: whether the prior enters; Khetan's released code leaves it out.
+        class_prior: whether to use the prior; Khetan's released code does not.
 
     Reference:
         tanno2019 alg. 3
@@ -156,11 +155,9 @@ class ModelBootstrappedEM(GeneralisedEM):
     def log_prior(self, log_p: Tensor, evidence: Tensor) -> Tensor:
         """The logarithm of the share of each class among the predictions."""
         share = _hard(log_p).mean(0)
-        return (
-            share.clamp(min=torch.finfo(share.dtype).tiny).log()
-            if self.class_prior
-            else torch.zeros_like(share)
-        )
+        if not self.class_prior:
+            return torch.zeros_like(share)
+        return share.clamp(min=torch.finfo(share.dtype).tiny).log()
 
 
 class CrossFittedEM(GeneralisedEM):
@@ -171,17 +168,16 @@ class CrossFittedEM(GeneralisedEM):
 
         q[n, k] ~ p_fold(n)(k | x_n) prod over labels of A[r, k, y]
 
-    A network that saw an item repeats the item's labels, and EM then takes its own echo for a second opinion; here
-    it cannot. Rare annotators lean on the crowd's matrix (`strength`). Where no item has two labels, matrices are
-    counted against the predicted classes, as in model-bootstrapped EM, for otherwise nothing would ever move.
-    Networks are believed as they are: weighing them against the labels (`posterior.weigh_model`) predicts labels
-    that were held out no better (`benchmarks/labelme_choice.py`). Training costs folds + 1 times that of one
-    network.
+    A network trained on an item repeats its labels, and EM would take the repetition for a second opinion. The
+    matrices of rare annotators are drawn towards the crowd's (`strength`). If no item has two labels, matrices are
+    counted against the predicted classes, as in model-bootstrapped EM, since the posteriors would never change.
+    Predictions enter as they are: weighing them against the labels (`posterior.weigh_model`) did not predict
+    held-out labels better (`benchmarks/labelme_choice.py`). Training costs folds + 1 times that of one network.
 
     Arguments:
         folds: number of folds.
         strength: pseudo-labels per true class in A.
-        seed: of the cut into folds.
+        seed: keys the cut into folds.
     """
 
     fold: Tensor
@@ -200,7 +196,7 @@ class CrossFittedEM(GeneralisedEM):
         self.others = nn.ModuleList(copy.deepcopy(model) for _ in range(folds))
 
     def begin(self, data: LabelledData) -> None:
-        """Posteriors from the votes, and the cut into folds, where items of one input stay together."""
+        """Posteriors from the votes, and the cut into folds, which keeps items with the same input together."""
         super().begin(data)
         self.single = bool((torch.bincount(crowd_of(data).item) <= 1).all())
         order = permutation(len(data), self.seed, purpose="folds", device=data.device)
@@ -209,7 +205,7 @@ class CrossFittedEM(GeneralisedEM):
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """The losses of all networks; no parameter is shared, so each gets its own gradient."""
         total = self.soft_loss(self.model, batch, draw)
-        share = 1 - 1 / self.folds  # of the items are seen by the network of a fold
+        share = 1 - 1 / self.folds  # of the items, which the network of a fold is trained on
         for f, other in enumerate(self.others):
             seen = self.fold[batch.positions] != f
             if bool(seen.any()):
@@ -236,13 +232,13 @@ def _hard(log_p: Tensor) -> Tensor:
 
 
 def _part(batch: Batch, keep: Tensor) -> Batch:
-    """Some examples of a batch; labels and counts stay, for EM reads posteriors and divides by the whole step."""
+    """Some examples of a batch; labels and counts stay, as EM reads neither labels nor the size of the part."""
     weight = None if batch.weight is None else batch.weight[keep]
     return batch._replace(positions=batch.positions[keep], x=batch.x[keep], weight=weight)
 
 
 def crowd_of(data: LabelledData) -> Triplets:
-    """The labels that several annotators gave (-1 is none), or a refusal."""
+    """The labels of several annotators, without the missing ones (-1); data without annotators are refused."""
     if data.crowd is None:
         raise DubitoError(
             "this procedure learns from annotators", where=data.name, remedy="pass data with crowd labels"
@@ -252,6 +248,6 @@ def crowd_of(data: LabelledData) -> Triplets:
 
 
 def count_annotators(data: LabelledData) -> int:
-    """R: the annotators that have names, or one more than the largest number."""
+    """R, the number of annotators: of their names, if they have any, else one more than the largest id."""
     crowd = crowd_of(data)
     return len(data.annotators) or (int(crowd.annotator.max()) + 1 if len(crowd.annotator) else 0)

@@ -32,8 +32,8 @@ class Plain(nn.Module):
             ``partial(weights.small_loss, forget=0.2)``; see `weights`. The mean is over the batch.
         penalty: a function of the channel, added to the loss.
 
-    With several labels per example their losses are summed, then averaged over examples. Where the data has weights
-    of examples (`_batches.WEIGHT`), every loss is multiplied by its example's weight.
+    The losses of several labels of one example are summed, then averaged over examples. If the data has weights of
+    examples (`_batches.WEIGHT`), every loss is multiplied by its example's weight.
 
     Attributes kept by the loop: `epoch`, `epochs` (of the whole run), and `best`, the weights of the model with the
     best validation accuracy so far (None without validation data).
@@ -61,24 +61,24 @@ class Plain(nn.Module):
         self._wants = set() if target is None else set(inspect.signature(target).parameters)
         self.epoch, self.epochs = 0, 1
         self.best: Mapping[str, Tensor] | None = None
-        self.anew = False  # whether the choice of the best epoch begins anew with this one
+        self.anew = False  # whether the choice of the best epoch restarts with this one
 
     @property
     def later(self) -> int | None:
-        """The epoch to go on with where early stopping ends the present stage; None where it ends the run."""
+        """The epoch that early stopping skips to, where the next stage begins; None where it ends the run."""
         return None
 
     def begin(self, data: LabelledData) -> None:
-        """Before training, and before a checkpoint is taken up: make room for state that belongs to examples."""
+        """Before training, and before a checkpoint is loaded: allocate state that belongs to examples."""
         if self.weight is not None:
             refuse_pixels(data)
 
     def begin_epoch(self, epoch: int, data: LabelledData) -> None:
-        """Between epochs plain training only counts."""
+        """Between epochs, plain training only takes note of the epoch."""
         self.epoch = epoch
 
     def end(self, data: LabelledData) -> None:
-        """After the last step, before a model is chosen. A finished run that is taken up again comes here too."""
+        """After the last step, before a model is selected; also called when a finished run is resumed."""
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """The scalar that this step minimises."""
@@ -86,9 +86,9 @@ class Plain(nn.Module):
         if self.weight is not None:
             losses = counted(losses, over_step(self.weight, losses, batch), batch)
         total = mean_of_given(losses, batch)
-        # Of several processes each adds its share of the penalty.
         if self.penalty is None:
             return total
+        # The losses of several processes are added up, so each contributes its share of the penalty.
         return total + one_number(self.penalty(self.model.channel)) / batch.ranks.size
 
     def losses(self, model: Model, batch: Batch, draw: Draw, purpose: str = "latent") -> Tensor:
@@ -102,7 +102,7 @@ class Plain(nn.Module):
             self.loss,
             row=batch.row,
             annotators=batch.annotators,
-            generator=draw(purpose) if getattr(model.head, "noisy", False) else None,
+            generator=latent_source(model, draw, purpose),
         )
         if not batch.complete:
             losses = torch.where(batch.y >= 0, losses, 0.0)
@@ -120,8 +120,13 @@ class Plain(nn.Module):
         return _like_labels(found, y, num_classes)
 
 
+def latent_source(model: Model, draw: Draw, purpose: str) -> torch.Generator | None:
+    """The generator of the latent noise; None for a head without noise, which then costs none."""
+    return draw(purpose) if getattr(model.head, "noisy", False) else None
+
+
 def _like_labels(found: Tensor, y: Tensor, num_classes: int) -> Tensor:
-    """What a target function has made of the labels `y`: a weight per class, or other labels."""
+    """The result of a target function for labels `y`, refused unless it is a weight per class, or other labels."""
     weights = (*y.shape, num_classes)
     if isinstance(found, Tensor) and found.shape == (weights if found.is_floating_point() else y.shape):
         return found
@@ -136,7 +141,7 @@ def _like_labels(found: Tensor, y: Tensor, num_classes: int) -> Tensor:
 
 
 def one_number(found: Any) -> Tensor | float:
-    """What a penalty has found, which is added to the loss."""
+    """The result of a penalty, refused unless it can be added to the loss."""
     if isinstance(found, Tensor) and found.numel() == 1:
         return found.reshape(())
     if isinstance(found, Real):
@@ -151,7 +156,7 @@ def mean_of_given(losses: Tensor, batch: Batch) -> Tensor:
     """Mean of weight * loss over the examples (or pixels) that have a label; 0 if none has."""
     losses, divisor = weighted(losses, batch), batch.divisor
     if isinstance(divisor, int) and divisor == losses.numel():
-        return losses.mean()  # the same number, and one node less on the way back
+        return losses.mean()  # the same number, with one node less in the backward pass
     return losses.sum() / divisor
 
 
@@ -163,7 +168,7 @@ def weighted(losses: Tensor, batch: Batch) -> Tensor:
 
 
 def over_step(rule: Weight, losses: Tensor, batch: Batch) -> Tensor:
-    """What a rule makes of the losses of a whole step ``(size,)``, of all processes; 0 where no label was given."""
+    """A rule's weights for the whole step ``(size,)``, over all processes; 0 for examples without a label."""
     every = batch.ranks.whole(losses.detach(), batch.size)
     if batch.row is None and batch.complete:
         return _one_each(rule(every), every)
@@ -184,7 +189,7 @@ def _one_each(found: Tensor, losses: Tensor) -> Tensor:
 
 
 def counted(losses: Tensor, weights: Tensor, batch: Batch) -> Tensor:
-    """This process's losses times its part of the weights of a step; what has weight 0 has no gradient."""
+    """This process's losses times their weights, those of a whole step; weight 0 gives no gradient, even of inf."""
     part = batch.ranks.part(weights)
     return torch.where(part > 0, part * losses, 0.0)
 

@@ -1,7 +1,7 @@
 """Posteriors of the true classes and matrices of the annotators: the two halves of every EM procedure.
 
 Labels are triplets (item n, annotator r, label y), ``q[n, k]`` is the probability that item n is of class k, and
-``A[r, true, given]``. All work follows the number of labels.
+the matrices are ``A[r, true, given]``. The cost of everything is proportional to the number of labels.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from torch import Tensor
 from ..data._labelled import Triplets
 
 TINY = torch.finfo(torch.float32).tiny
-# Log-evidence of a class that is ruled out: below all a network says, yet finite, for a sum with -inf is no number.
+# Log-evidence of a class that is ruled out: below any log-probability, but finite, as inf - inf would be NaN.
 NEVER = -1e30
 
-# Weights of a classifier beside the annotators that are tried: 1/8 to 4, half octaves.
+# Exponents of a classifier's probabilities that `weigh_model` tries: 1/8 to 4, in half octaves.
 WEIGHTS = tuple(0.125 * 2 ** (i / 2) for i in range(11))
 
 
 def vote_shares(crowd: Triplets, num_items: int, num_classes: int) -> Tensor:
     """Share of each class among an item's labels ``(N, K)``; uniform for an item without labels.
 
-    The paper divides by the number of annotators, which is the same only when all label everything.
+    The paper divides by the number of annotators, which is the same if everyone labels everything.
 
     Reference:
         tanno2019 alg. 2, alg. 3
@@ -39,13 +39,13 @@ def vote_shares(crowd: Triplets, num_items: int, num_classes: int) -> Tensor:
 
 
 def count_matrices(q: Tensor, crowd: Triplets, num_annotators: int, *, strength: float = 0.0) -> Tensor:
-    """The annotators' matrices that posteriors give (the second M-step).
+    """The annotators' matrices given the posteriors (the second M-step).
 
         A[r, k, j] = (C[r, k, j] + s P[k, j]) / (sum_j C[r, k, j] + s)
         C[r, k, j] = sum of q[n, k] over the labels j that r gave
 
-    P is the matrix of the whole crowd, from the counts of all annotators together. Without a prior (s = 0) a class
-    that annotator r never met has a uniform row.
+    P is the matrix of the whole crowd, from the counts of all annotators. Without a prior (s = 0), a class that
+    annotator r never saw has a uniform row.
 
     Shapes: q ``(N, K)`` -> ``(R, K, K)``. Sums are made in float64.
 
@@ -70,10 +70,10 @@ def _rows(counts: Tensor) -> Tensor:
 
 
 def log_evidence(A: Tensor, crowd: Triplets, num_items: int) -> Tensor:
-    """What an item's labels say about its class: ``sum over its labels of log A[r, k, y]``, ``(N, K)``.
+    """The evidence of an item's labels about its class: ``sum over its labels of log A[r, k, y]``, ``(N, K)``.
 
-    A zero rules its class out, with `NEVER`. Where an item has no class that is not ruled out, the log of a zero is
-    taken as that of the smallest normal float32 instead, so that no item becomes impossible.
+    A zero in A rules its class out, with `NEVER`. If that rules out every class of an item, log 0 is taken as the
+    log of the smallest normal float32 instead, so that the labels still tell its classes apart.
     """
     picked = A.clamp(min=TINY).log().transpose(1, 2)[crowd.annotator, crowd.label]
     evidence = picked.new_zeros(num_items, A.shape[-1]).index_add_(0, crowd.item, picked)
@@ -98,12 +98,12 @@ def posterior(log_p: Tensor, evidence: Tensor) -> Tensor:
 
 
 def weigh_model(log_p: Tensor, evidence: Tensor) -> Tensor:
-    """A classifier's log-probabilities, sharpened or flattened until the given labels are most probable.
+    """A classifier's log-probabilities, sharpened or flattened so as to make the given labels most probable.
 
         log p^b / sum_j p_j^b   with b = argmax sum_n log sum_k p^b[n, k] prod over labels of A[r, k, y]
 
-    Meant for predictions on items that the classifier did not see: an overconfident one is toned down, a timid one
-    (strongly regularised) is believed.
+    For predictions on items that the classifier was not trained on: an overconfident one is flattened, a timid
+    (strongly regularised) one sharpened.
 
     Shapes: ``(N, K)`` and ``(N, K)`` -> ``(N, K)``.
 

@@ -17,14 +17,14 @@ from .plain import Draw, Plain, mean_of_given
 
 
 class Pruning(Plain):
-    """Examples whose label the model finds improbable are left out, and the choice is made anew from time to time.
+    """Leave out examples whose label the model finds improbable, chosen anew every few epochs.
 
         L = mean_i v_i (l_i - l(k)),    v_i = 1[p_i > k],    l(k) = (1 - k^q) / q
 
     with l generalised cross-entropy and p_i the probability of the observed label of example i. All v start at 1.
-    At epoch `start`, and every `every` epochs after it, they are computed for all training examples from the best
-    model so far (by validation accuracy; the present one without validation data) in evaluation mode, on inputs
-    that are not augmented. The v are a buffer, so a checkpoint holds them.
+    At epoch `start`, and every `every` epochs after it, they are computed for all training examples, without
+    augmentation, by the best model so far (by validation accuracy; the current one without validation data). The v
+    are a buffer, so checkpoints hold them.
 
     Arguments:
         k: the probability at or below which an example is left out.
@@ -57,7 +57,7 @@ class Pruning(Plain):
         self.kept = torch.ones(len(data), device=data.device)
 
     def begin_epoch(self, epoch: int, data: LabelledData) -> None:
-        """Choose anew where it is time to."""
+        """Choose again, if it is time to."""
         super().begin_epoch(epoch, data)
         if epoch >= self.start and (epoch - self.start) % self.every == 0:
             self.kept.copy_(self.choose(data))
@@ -77,7 +77,7 @@ class Pruning(Plain):
         return torch.cat(parts)
 
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
-        """Mean over the batch of v (l - l(k)); what is left out has no gradient."""
+        """Mean over the batch of v (l - l(k)); examples left out have no gradient."""
         losses = self.losses(self.model, batch, draw) - self.offset
         if not batch.complete:
             losses = torch.where(batch.y >= 0, losses, 0.0)
@@ -85,7 +85,7 @@ class Pruning(Plain):
 
 
 def _cut_off(k: float, q: float) -> float:
-    """l(k), a constant of the loss without any gradient; -log k at q = 0, and left out where that is infinite."""
+    """l(k), a constant without effect on gradients; -log k at q = 0, and 0 where that is infinite."""
     if q == 0:
         return -math.log(k) if k > 0 else 0.0
     return float((1 - k**q) / q)
