@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from dubito import DubitoError
+from dubito import DubitoError, bi_tempered
 from dubito._tensors import (
     check_distribution,
     check_indices,
@@ -73,3 +73,18 @@ def test_nothing_times_infinity_is_nothing():
     weights = torch.tensor([[0.0, 0.5, 0.5], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
     assert expect(values, weights).tolist() == [-2.5, -math.inf, -math.inf]
     assert expect(values, torch.tensor([1, 0, 2])).tolist() == [-2.0, -1.0, -math.inf]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_a_softmax_in_half_precision_is_a_distribution(dtype, classes):
+    """No rounded row is further from a sum of 1 than its dtype allows, and the loss takes it, on any axis."""
+    g = torch.Generator().manual_seed(0)
+    target = (3 * torch.randn(1000, classes, generator=g)).softmax(-1).to(dtype)
+    losses = bi_tempered(torch.zeros(classes, 1000), target.T, dim=0, reduction="none")
+    w, p = target.double(), 1 / classes
+    tempered = 5 * (w**1.2 - w * p**0.2)  # w (log_t w - log_t p) at t = 0.8
+    expected = (tempered - (w**1.2 - p**1.2) / 1.2).sum(-1)
+    torch.testing.assert_close(losses.double(), expected, atol=1e-5, rtol=1e-5)
+    with pytest.raises(DubitoError, match=r"1\.0156"):
+        check_distribution(torch.tensor([0.5, 0.515625], dtype=dtype))

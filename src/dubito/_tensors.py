@@ -135,7 +135,7 @@ def prepare(
             )
         weights = target.to(z.dtype).movedim(dim, -1)
         if distribution:
-            check_distribution(weights)
+            check_distribution(target.movedim(dim, -1))
         return z, weights, None
     check_indices(target, z, ignore_index)
     kept = target != ignore_index
@@ -209,15 +209,16 @@ def place_in(name: str, place: Sequence[int]) -> str:
 
 
 def check_distribution(weights: Tensor) -> None:
-    """Refuse rows that are negative or do not sum to one (classes last)."""
+    """Refuse rows that are negative or do not sum to one, as far as their dtype can (classes last)."""
     if not checks_values(weights) or weights.numel() == 0:
         return
     if not bool((weights >= 0).all()):
         raise DubitoError(
             "this loss needs a distribution as target", expected="weights >= 0", got="a negative weight"
         )
-    sums = weights.sum(-1)
-    if not torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
+    sums = at_least_float32(weights).sum(-1)
+    rounding = torch.finfo(weights.dtype).eps  # each weight is off by half of it at most, and so is their sum
+    if not torch.allclose(sums, torch.ones_like(sums), atol=max(1e-3, rounding)):
         worst = float(sums.flatten()[(sums - 1).abs().argmax()])
         raise DubitoError(
             "this loss needs a distribution as target", expected="rows that sum to 1", got=worst

@@ -207,12 +207,12 @@ def test_cost_of_a_rule_over_factors(monkeypatch, rank, given, most):
 
 
 def test_sampling_is_reported(monkeypatch):
-    """Random draws or points as asked; the error is that of p over p, and only estimated when asked for."""
+    """Random draws or points as asked; the error is that of their log p, and only estimated when asked for."""
     log_p = torch.tensor([[-1.0, -2.0, -3.0]] * 4)
     for name in ("by_mc", "by_qmc"):
         value = log_p if name == "by_mc" else 2 * log_p
         monkeypatch.setattr(nll, name, lambda latent, samples, seed, noise, value=value: value)
-    monkeypatch.setattr(nll, "standard_error", lambda *_: torch.full((4, 3), 0.1))
+    monkeypatch.setattr(nll, "likelihood_error", lambda log_p, *_: 0.1 / log_p.exp())
     for method, factor in (("mc", 1), ("qmc", 2)):
         found, report = nll._dispatch(latent_of(), TARGET, options_of(method, samples=30, estimate=True))
         wanted = factor * log_p.gather(1, TARGET.unsqueeze(-1)).squeeze(-1)
@@ -227,7 +227,9 @@ def test_points_until_the_tolerance(monkeypatch, goal, samples):
     """A power of two, doubled until the relative error of the worst row is at most the goal, or 2^15."""
     log_p = torch.tensor([[1.0], [0.5]], dtype=F64).log()
     monkeypatch.setattr(nll, "by_qmc", lambda latent, *_: log_p[: len(latent.mean)])
-    monkeypatch.setattr(nll, "standard_error", lambda _, latent, count, *rest: 0 * latent.mean + 8 / count)
+    monkeypatch.setattr(
+        nll, "likelihood_error", lambda log_p, target, way, latent, count, *rest: 8 / count / log_p.exp()
+    )
     latent, target = latent_of(rows=2), torch.zeros(2, dtype=torch.int64)
     options = options_of(samples=50)
     assert nll._enough(latent, target, options, goal) == samples

@@ -64,7 +64,8 @@ def aggregate(
 
     Arguments:
         crowd: the labels.
-        strength: of the prior; the model's default unless given.
+        strength: of the prior, by default 2, and 1 for "skill": pseudo-labels per true class ("dawid-skene") or per
+            annotator ("one-coin"), or the precision of abilities ("skill"). 0: none ("hierarchical" needs one).
         gold: known classes, ``{item: class}`` or ``(items, classes)``; they are kept and teach the matrices.
         start: an earlier aggregate of the same classes, to begin from its matrices instead of the vote.
         iterations, tolerance: stop when a step gains less than `tolerance` per label.

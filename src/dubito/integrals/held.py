@@ -10,9 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .._tensors import expect
 from .border import Gaussian
 from .factors import Mixed, Proposal, Rule, rule_error, sobol_rule
-from .sampling import REPLICATES, by_qmc, standard_error
+from .sampling import REPLICATES, by_qmc, likelihood_error
 
 _DRAWS = 8192
 _FEW, _MANY = 256, 2048  # points, half of them around the mode
@@ -51,11 +52,10 @@ def _better(log_p: Tensor, error: Tensor, rows: Tensor, other: Tensor, off: Tens
 
 
 def _draws(rows: tuple[Tensor, ...], seed: int) -> tuple[Tensor, Tensor]:
-    """log p by draws of all noise, and its relative error, infinite if no draw has p > 0."""
-    latent, own = Gaussian(*rows[:4]), rows[4].unsqueeze(-1)
-    log_p = by_qmc(latent, _DRAWS, seed, "normal").gather(-1, own).squeeze(-1)
-    spread = standard_error("qmc", latent, _DRAWS, seed, "normal").gather(-1, own).squeeze(-1)
-    return log_p, (spread / log_p.detach().exp()).nan_to_num(torch.inf)
+    """log p by draws of all noise, and its relative error, infinite where the draws do not see p."""
+    latent, own = Gaussian(*rows[:4]), rows[4]
+    log_p = expect(by_qmc(latent, _DRAWS, seed, "normal"), own)
+    return log_p, likelihood_error(log_p, own, "qmc", latent, _DRAWS, seed, "normal")
 
 
 def _about(

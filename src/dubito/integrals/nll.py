@@ -21,7 +21,7 @@ from .graphs import apart_from_graphs
 from .noise import bank_of, check_kind, fresh_seed, power_of_two
 from .quadrature import MOST_NODES, default_tolerance, quick_nodes, solve_any
 from .report import Report, warn_of
-from .sampling import by_mc, by_qmc, standard_error
+from .sampling import by_mc, by_qmc, likelihood_error
 from .two_classes import POINTS, TWO, joined
 
 METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
@@ -217,7 +217,7 @@ def _dispatch(latent: Gaussian, target: Tensor, options: _Options) -> tuple[Tens
         log_p = expect(by_qmc(*settings) if method == "qmc" else by_mc(*settings), target)
     error: Tensor | None = None
     if options.estimate:
-        error = expect(standard_error(method, *settings), target) / log_p.detach().exp()
+        error = likelihood_error(log_p, target, method, *settings)
     return log_p, Report(method, reason, options.samples, error, goal)
 
 
@@ -227,8 +227,8 @@ def _enough(latent: Gaussian, target: Tensor, options: _Options, goal: float) ->
     while samples < _MANY and target.numel() > 0:
         settings = (latent, samples, options.seed, options.noise)
         with torch.no_grad():
-            p = expect(by_qmc(*settings), target).exp()
-        error = expect(standard_error("qmc", *settings), target) / p
+            log_p = expect(by_qmc(*settings), target)
+        error = likelihood_error(log_p, target, "qmc", *settings)
         if float(error.max()) <= goal:
             break
         samples *= 2

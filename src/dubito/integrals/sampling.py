@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .._numbers import check_choice
+from .._tensors import expect
 from ..errors import DubitoError
 from .border import Gaussian
 from .fused import QmcAllClasses, fits, ready
@@ -15,6 +16,7 @@ from .noise import bank_blocks, power_of_two, random_blocks, sobol_bank
 from .sampled import average_blocks
 
 REPLICATES = 8
+_MOST = 0.5  # relative error beyond which draws say nothing about a logarithm
 
 
 def check_sampling(method: str, samples: int) -> None:
@@ -51,10 +53,30 @@ def standard_error(method: str, latent: Gaussian, samples: int, seed: int, noise
 
     For "qmc" this overstates the error of one set of `samples` points, which is better than its parts.
     """
+    runs = torch.stack(_replicates(method, latent, samples, seed, noise)).exp()
+    spread: Tensor = runs.std(0)
+    return spread / math.sqrt(REPLICATES)
+
+
+def likelihood_error(
+    log_p: Tensor, target: Tensor, method: str, latent: Gaussian, samples: int, seed: int, noise: str
+) -> Tensor:
+    """Error of a sampled log p of the target: the relative standard error, or how far replicates are from it.
+
+    Where p is tiny it hangs on the few draws that come near. Replicates that missed them agree with one another,
+    and only their distance from `log_p` tells; where one of them holds most of their sum, others may have missed
+    more still. Then nothing is known, and the error is infinite.
+    """
+    runs = torch.stack([expect(run, target) for run in _replicates(method, latent, samples, seed, noise)])
+    middle = runs.logsumexp(0) - math.log(REPLICATES)
+    spread = (runs - middle).exp().std(0) / math.sqrt(REPLICATES)
+    error = torch.maximum(spread, (log_p.detach() - middle).abs())
+    return torch.where(error <= _MOST, error, math.inf)
+
+
+def _replicates(method: str, latent: Gaussian, samples: int, seed: int, noise: str) -> list[Tensor]:
+    """Averages over an eighth of the draws each; their seeds are far from those of the average itself."""
     average = by_qmc if method == "qmc" else by_mc
     each = max(1, samples // REPLICATES)
     with torch.no_grad():
-        # Seeds far from those of the average itself: replicates are independent of it and of one another.
-        runs = [average(latent, each, seed + (r + 1) * 1_000_003, noise).exp() for r in range(REPLICATES)]
-    spread: Tensor = torch.stack(runs).std(0)
-    return spread / math.sqrt(REPLICATES)
+        return [average(latent, each, seed + (r + 1) * 1_000_003, noise) for r in range(REPLICATES)]

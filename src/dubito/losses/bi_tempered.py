@@ -41,7 +41,8 @@ def bi_tempered(
 
     Arguments:
         logits: real activations.
-        target: class indices, or a distribution over the classes.
+        target: class indices, or a distribution over the classes. Amid et al.'s code smooths to 1 - s on the label
+            and s/(C - 1) elsewhere, which is `targets.smooth` with alpha = s C/(C - 1).
         t1: from 0 to below 2.
         t2: 0 or more.
         iterations: None solves for lambda to machine precision. A number runs that many steps of the fixed
