@@ -17,7 +17,7 @@ from dubito.papers.collect import Entry, Table, _facts, _test, label
 from dubito.papers.configs import Config, run_id
 from dubito.papers.items import Item
 from dubito.papers.results import Result, read
-from dubito.papers.statistics import Summary, summarise, verdict
+from dubito.papers.statistics import Summary, student_interval, summarise, verdict
 from dubito.papers.tables import METRICS, paper_cell
 
 # Fields that say which cell a run belongs to, or that differ without changing what was run.
@@ -258,20 +258,9 @@ def _opposite(entry: Entry, plain: Entry | None) -> bool:
     return bool(gains) and judge([math.copysign(1, theirs) * g for g in gains], exact=False) == FAILS
 
 
-def interval(summary: Summary, level: float = 0.95) -> tuple[float, float] | None:
-    """Student's interval of the mean over seeds; None for one seed."""
-    from scipy.special import stdtrit
-
-    if summary.spread is None:
-        return None
-    n = summary.seeds
-    half = float(stdtrit(n - 1, 0.5 + level / 2)) * summary.spread / math.sqrt(n)
-    return summary.mean - half, summary.mean + half
-
-
 def interval_text(summary: Summary, digits: int, share: bool = False) -> str:
     """ "97.1 to 98.3", or a dash; with `share`, kept between 0 and 100 per cent."""
-    found = interval(summary)
+    found = student_interval(summary)
     if found is None:
         return "-"
     low, high = (max(found[0], 0.0), min(found[1], 100.0)) if share else found

@@ -242,7 +242,7 @@ def _cells(section: Section, cells: Sequence[Entry]) -> Iterator[str]:
             *([e.metric.ours] if several else []),
             f"{number(e.ours.mean, digits)}{spread}{e.mark}",
             str(e.ours.seeds),
-            interval_text(e.ours, digits, share=e.metric.factor == 100.0),
+            interval_text(e.ours, digits, share=e.metric.is_share),
             paper_text(e),
             signed(e.difference, digits),
             e.verdict if e.paper else "no paper value",
