@@ -204,13 +204,13 @@ def test_a_finished_search_is_reported_beside_the_papers_choice(tool):
 def test_interval_is_students(tool):
     from scipy import stats
 
-    from dubito.papers.statistics import Summary
+    from dubito.papers.statistics import Summary, student_interval
 
     values = [1.0, 2.0, 4.0]
-    low, high = tool("results_cells").interval(Summary(dict(enumerate(values))))
+    low, high = student_interval(Summary(dict(enumerate(values))))
     expected = stats.t.interval(0.95, 2, loc=sum(values) / 3, scale=stats.sem(values))
     assert (low, high) == pytest.approx(expected)
-    assert tool("results_cells").interval(Summary({0: 1.0})) is None
+    assert student_interval(Summary({0: 1.0})) is None
     wide = Summary({0: 90.0, 1: 99.0, 2: 70.0})
     assert tool("results_cells").interval_text(wide, 1, share=True).endswith(" to 100.0")
 

@@ -13,11 +13,11 @@ from dubito.errors import DubitoError
 from dubito.papers import PAPERS, items
 from dubito.papers import paper as paper_module
 from dubito.papers.claims._parts import FAILS, judge
-from dubito.papers.collect import Entry, Table, _facts, _test, label
+from dubito.papers.collect import Entry, Table, _facts, _test, counted, label
 from dubito.papers.configs import Config, run_id
 from dubito.papers.items import Item
 from dubito.papers.results import Result, read
-from dubito.papers.statistics import Summary, summarise, verdict
+from dubito.papers.statistics import Summary, student_interval, summarise, verdict
 from dubito.papers.tables import METRICS, paper_cell
 
 # Fields that say which cell a run belongs to, or that differ without changing what was run.
@@ -43,6 +43,11 @@ class Section:
         data = f", on {self.data}" if self.data else ""
         earlier = ", an earlier reading" if self.earlier else ""
         return f"{self.item.id}: {self.item.title}{data}{earlier}"
+
+    @property
+    def count(self) -> str:
+        """ "3 of 5 runs and 2 of further seeds"."""
+        return counted(self.runs, self.wanted, self.seeds)
 
     @property
     def printed(self) -> bool:
@@ -208,12 +213,12 @@ def _section(
             ours = summarise(members, metric)
             paper_says = paper_cell(item.printed, config, metric)
             judged = verdict(ours, paper_says, metric, lost)
-            facts: dict[str, Any] = {"params": config.params, "lost": lost}
-            entries.append(Entry(row, column, metric, ours, paper_says, judged, **facts))
+            more: dict[str, Any] = {"params": config.params, "lost": lost}
+            entries.append(Entry(row, column, metric, ours, paper_says, judged, **more))
     tested = [_judged(e, entries, item) for e in _test(entries, item, item.reference, False)]
-    size = runs[0].config.size
-    table = Table(f"{paper}.{item.id}", item.title, size, tuple(tested), _facts(list(runs), len(configs)))
-    seeds = len({c.seed for c in configs})
+    size, seeds = runs[0].config.size, len({c.seed for c in configs})
+    facts = _facts(list(runs), len(configs), seeds)
+    table = Table(f"{paper}.{item.id}", item.title, size, tuple(tested), facts)
     return Section(paper, item, data, table, tuple(runs), len(configs), seeds, changes)
 
 
@@ -258,20 +263,9 @@ def _opposite(entry: Entry, plain: Entry | None) -> bool:
     return bool(gains) and judge([math.copysign(1, theirs) * g for g in gains], exact=False) == FAILS
 
 
-def interval(summary: Summary, level: float = 0.95) -> tuple[float, float] | None:
-    """Student's interval of the mean over seeds; None for one seed."""
-    from scipy.special import stdtrit
-
-    if summary.spread is None:
-        return None
-    n = summary.seeds
-    half = float(stdtrit(n - 1, 0.5 + level / 2)) * summary.spread / math.sqrt(n)
-    return summary.mean - half, summary.mean + half
-
-
 def interval_text(summary: Summary, digits: int, share: bool = False) -> str:
     """ "97.1 to 98.3", or a dash; with `share`, kept between 0 and 100 per cent."""
-    found = interval(summary)
+    found = student_interval(summary)
     if found is None:
         return "-"
     low, high = (max(found[0], 0.0), min(found[1], 100.0)) if share else found

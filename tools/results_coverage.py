@@ -54,7 +54,7 @@ def _grid(section: Section) -> Iterator[str]:
         rows = [row for row in rows if any(there == row for there, _ in seeds)]
         columns = [column for column in columns if any(there == column for _, there in seeds)]
     changed = f"; changed: {'; '.join(section.changes)}" if section.changes else ""
-    yield f"### {section.title} ({table.size}, {section.seeds} seeds wanted{changed})"
+    yield f"### {section.title} ({table.size}, {section.seeds} {'seed' if section.seeds == 1 else 'seeds'} wanted{changed})"
     yield ""
     yield "| | " + " | ".join(column_words(section.item, c) for c in columns) + " |"
     yield "|---|" + "---|" * len(columns)
@@ -84,7 +84,7 @@ def coverage_lines(found: dict[str, list[Section]]) -> list[str]:
             seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0] if counts else 0}"
             changed = f" ({'; '.join(section.changes)})" if section.changes else ""
             lines.append(
-                f"{paper}.{section.item.id}{changed}: {len(section.runs)} of {section.wanted} runs, "
+                f"{paper}.{section.item.id}{changed}: {section.count}, "
                 f"{len(filled)} of {len(cells)} cells, {seeds} seeds"
             )
     return lines

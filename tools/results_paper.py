@@ -171,10 +171,12 @@ def _reduced(section: Section) -> Iterator[str]:
     filled = {(e.row, e.column): e.ours.seeds for e in table.entries if e.ours}
     seeds = sorted(set(filled.values())) or [0]
     empty = [row for row in table.rows if not any(place[0] == row for place in filled)]
-    yield f"- {len(section.runs)} of {section.wanted} runs, {_hours(section.runs)}."
+    yield f"- {section.count}, {_hours(section.runs)}."
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    asked = f"{count} of {section.seeds}" if seeds[-1] <= section.seeds else f"{count}, for {section.seeds},"
-    yield f"- Seeds: {asked} per cell; {len(filled)} of {len(cells)} cells have results."
+    asked = f"{count} of {section.seeds} per cell"
+    if seeds[-1] > section.seeds:
+        asked = f"{count} per cell, where {section.seeds} {'is' if section.seeds == 1 else 'are'} asked for"
+    yield f"- Seeds: {asked}; {len(filled)} of {len(cells)} cells have results."
     if empty and not section.earlier:
         yield f"- No results yet: {', '.join(row_words(section.item, row) for row in empty)}."
     smaller = [f"size {table.size!r}", *reductions(section)] if table.size != "paper" else []
@@ -242,7 +244,7 @@ def _cells(section: Section, cells: Sequence[Entry]) -> Iterator[str]:
             *([e.metric.ours] if several else []),
             f"{number(e.ours.mean, digits)}{spread}{e.mark}",
             str(e.ours.seeds),
-            interval_text(e.ours, digits, share=e.metric.factor == 100.0),
+            interval_text(e.ours, digits, share=e.metric.is_share),
             paper_text(e),
             signed(e.difference, digits),
             e.verdict if e.paper else "no paper value",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from results_cells import interval
 from results_groups import Place, Standing
 from results_which import all_places
 
 from dubito.noise import class_dependent
 from dubito.papers.configs import Config
 from dubito.papers.results import Result
-from dubito.papers.statistics import FEWEST_SEEDS
+from dubito.papers.statistics import FEWEST_SEEDS, student_interval
 
 
 def which_method_data(results: dict[str, list[Result]]) -> str:
@@ -71,7 +70,7 @@ def _data(place: Place) -> dict[str, Any]:
 
 
 def _one(mine: Standing) -> dict[str, Any]:
-    bounds, spread = interval(mine.summary), mine.summary.spread
+    bounds, spread = student_interval(mine.summary), mine.summary.spread
     return {
         "method": mine.name,
         "params": dict(mine.config.params),

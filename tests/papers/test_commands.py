@@ -83,6 +83,25 @@ def test_unknown_names_are_met_with_the_nearest():
             invoke(*words)
 
 
+def test_methods_that_are_not_there_are_refused_once_and_before_any_run(tmp_path):
+    """They once crashed in every run of the table, and were empty rows of a table."""
+    (tmp_path / "own.py").write_text("x = 1\n")
+    for command in ("run", "table"):
+        with pytest.raises(DubitoError, match="did you mean 'gce'"):
+            invoke(command, NAME, "--methods", "ce,gcee", "--size", "smoke")
+    with pytest.raises(DubitoError, match="has no method 'mine'"):
+        invoke("run", NAME, "--methods", f"{tmp_path}/own.py:mine", "--size", "smoke", "--out", tmp_path / "o")
+    assert not (tmp_path / "o").exists()
+
+
+def test_another_rate_is_no_second_name_of_runs_without_one():
+    changed = chosen(SMOKE, ["method=ce", "rate=0.35"])
+    assert {(c.noise, c.rate) for c in changed} == {("resample", 0.35), ("asymmetric", 0.35)}
+    for wrong, close in ((["noise=none", "rate=0.35"], "rate=0.35"), (["batch=-3"], "a batch")):
+        with pytest.raises(DubitoError, match=close):
+            chosen(SMOKE, wrong)
+
+
 def test_choices_pick_runs_or_set_values():
     assert {c.method for c in chosen(SMOKE, ["method=ce,ln"])} == {"ce", "ln"}
     assert {c.rate for c in chosen(SMOKE, ["rate=0.2,0.4"])} == {0.2, 0.4}

@@ -35,6 +35,16 @@ def test_tables_and_curves_take_further_seeds():
     assert len(_points.runs_of(NAME, runs, "small", None)) == 7
 
 
+def test_further_seeds_of_one_cell_are_no_runs_of_another():
+    """Three seeds of one panel and one of two others once read "5 of 5 runs", with two panels missing."""
+    panels = item("lukasik2020.figure8").make("paper", None, None)
+    runs = with_seeds((0, 1, 2), panels[2:3], test_accuracy=0.5) + with_seeds(
+        (0,), panels[3:], test_accuracy=0.5
+    )
+    table = collect("lukasik2020.figure8", item("lukasik2020.figure8"), runs)
+    assert table.facts[0] == "3 of 5 runs and 2 of further seeds, 0.0 hours"
+
+
 def test_a_statement_is_told_by_three_seeds_where_two_were_asked_for():
     own = [c for c in item("tanno2019.figure7").make("paper", None, None) if c.method == "trace"][:1]
 

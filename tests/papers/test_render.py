@@ -6,16 +6,18 @@ import csv
 import dataclasses
 import io
 import re
+from statistics import fmean, stdev
 
 import pytest
 
 from dubito.errors import DubitoError
 from dubito.papers import PAPERS, collier2020, englesson2023, item, items, run_id
 from dubito.papers.choose import choose, pick_methods, searched
-from dubito.papers.collect import collect, label
-from dubito.papers.render import FORMATS, interval_text, render
+from dubito.papers.collect import Entry, collect, label
+from dubito.papers.render import FORMATS, bounds, interval_text, render
 from dubito.papers.results import Result, read, write_result
-from dubito.papers.tables import chosen
+from dubito.papers.statistics import Summary
+from dubito.papers.tables import METRICS, chosen
 
 NAME = "englesson2023.table1-mnist"
 ITEM = item(NAME)
@@ -237,18 +239,33 @@ def test_results_of_other_tables_do_not_leak():
     assert all(e.ours is None for e in collect(NAME, ITEM, other).entries)
 
 
-def test_intervals_over_seeds_are_bootstrapped_and_shown():
+def test_intervals_over_seeds_are_students_and_shown():
+    """A percentile bootstrap of three seeds, called 95 %, holds the mean in two cases of three."""
     table = collect(NAME, ITEM, some_results())
-    entry = next(e for e in table.entries if e.ours is not None and e.ours.seeds > 1)
+    entry = next(e for e in table.entries if e.ours is not None and e.ours.seeds == 5)
     values = list(entry.ours.values.values())
-    low, high = (float(part) for part in interval_text(entry).split(" to "))
-    assert min(values) - 0.01 <= low <= entry.ours.mean <= high <= max(values) + 0.01
+    half = 2.7764451051977987 * stdev(values) / 5**0.5  # t of .975 with four degrees of freedom
+    shown = [f"{fmean(values) - half:.2f}", f"{fmean(values) + half:.2f}"]
+    assert interval_text(entry).split(" to ") == shown
     assert interval_text(entry) in render(table)
     assert "95 % interval" in render(table)
-    rows = csv.DictReader(io.StringIO(render(table, "csv")))
-    assert any(row["low"] and float(row["low"]) <= float(row["ours"]) <= float(row["high"]) for row in rows)
+    assert "95 % Student interval of the mean" in render(table)
+    rows = [row for row in csv.DictReader(io.StringIO(render(table, "csv"))) if row["low"]]
+    assert any([f"{float(row['low']):.2f}", f"{float(row['high']):.2f}"] == shown for row in rows)
     alone = collect(NAME, ITEM, [r for r in some_results() if r.config.seed == 0])
     assert "95 % interval" not in render(alone)
+
+
+def test_intervals_stay_within_what_a_share_can_be_and_errors_of_matrices_above_it():
+    def around(metric: str, *values: float) -> str:
+        ours = Summary(dict(enumerate(values)))
+        return interval_text(Entry(("gem",), (), METRICS[metric], ours, None, "-"))
+
+    assert around("crowd_accuracy", 99.0, 99.5, 98.0).endswith(" to 100.00")
+    assert around("crowd_accuracy", 0.5, 2.0, 0.1).startswith("0.00 to ")
+    # The stated error of one annotator reaches 2, as for a permutation: 112 of 200 is no share.
+    assert around("cm_error_stated", 110.0, 112.0, 115.0) == "106.08 to 118.58"
+    assert around("noisy_log_likelihood", -0.7, -0.8, -0.9) == "-1.048 to -0.552"
 
 
 def test_every_form_says_what_was_chosen_and_the_interval():
@@ -258,6 +275,6 @@ def test_every_form_says_what_was_chosen_and_the_interval():
         text = render(table, form)
         assert "temperature=" in text, form
         if form == "csv":
-            assert str(entry.ours.interval().low) in text
+            assert str(bounds(entry)[0]) in text
         else:
             assert interval_text(entry) in text, form

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .._files import sha256
-from ..errors import DubitoError
-from ..methods import parse_parameters
+from ..errors import DubitoError, nearest
+from ..methods import METHODS, parse_parameters
 from .configs import Config, Pairs, run_id
 from .items import Choices, Item, choice_key
 from .results import Result
@@ -84,11 +84,21 @@ def pick_methods(configs: Sequence[Config], methods: Sequence[str] | None) -> tu
         elif variants:
             picked += [c.with_params(**options) for c in variants]
         elif plain:
+            _check(base)
             params, reading = tuple(options.items()), _source(base)
             picked += [dataclasses.replace(c, method=base, params=params, reading=reading) for c in plain]
         else:
             raise DubitoError("a new method needs a row of plain training to start from", got=repr(name))
     return tuple(dict.fromkeys(picked))
+
+
+def _check(method: str) -> None:
+    """Refuse a name that is neither one of ours nor a function in a file, before it becomes an empty row."""
+    from .prepare import VARIANTS
+
+    known = {**METHODS, **VARIANTS}
+    if ".py:" not in method and method not in known:
+        raise DubitoError("no such method", got=repr(method), remedy=nearest(method, known))
 
 
 def _source(method: str) -> Pairs:

@@ -116,7 +116,7 @@ def collect(
             judged, params = verdict(ours, paper, metric, lost), members[0].params
             entries.append(Entry(row, column, metric, ours, paper, judged, params=params, lost=lost))
     tested = _test(entries, item, item.reference if reference is None else reference, corrected)
-    return Table(name, item.title, size, tuple(tested), _facts(list(used.values()), len(configs)))
+    return Table(name, item.title, size, tuple(tested), _facts(list(used.values()), len(configs), len({c.seed for c in configs})))
 
 
 def _places(
@@ -152,13 +152,19 @@ def _test(entries: list[Entry], item: Item, reference: str, corrected: bool) -> 
     return [dataclasses.replace(e, mark=m) for e, m in zip(entries, marks(tests, corrected))]
 
 
-def _facts(used: list[Result], wanted: int) -> tuple[str, ...]:
+def counted(used: Sequence[Result], wanted: int, seeds: int) -> str:
+    """ "3 of 5 runs and 2 of further seeds": seeds beyond those asked for stand in for no missing run."""
+    own = sum(r.config.seed < seeds for r in used)
+    return f"{own} of {wanted} runs" + (f" and {len(used) - own} of further seeds" if own < len(used) else "")
+
+
+def _facts(used: list[Result], wanted: int, seeds: int) -> tuple[str, ...]:
     """Where the numbers come from: runs, seeds, time, hardware, date, commit."""
     if not used:
         return (f"0 of {wanted} runs",)
     hours = device_hours(used)
     dates = sorted(r.date[:10] for r in used if r.date)
-    facts = [f"{len(used)} of {wanted} runs, {hours:.1f} hours"]
+    facts = [f"{counted(used, wanted, seeds)}, {hours:.1f} hours"]
     if any(r.config.data == "svhn_crops" for r in used):
         facts.append(
             "svhn_crops: a subset of the published digits, so no number of the paper stands beside it"

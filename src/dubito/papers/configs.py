@@ -105,6 +105,8 @@ class Config:
             raise DubitoError("unknown size", got=repr(self.size), remedy=nearest(self.size, SIZES))
         if (self.epochs > 0) == (self.steps > 0):
             raise DubitoError("a run has either epochs or steps", got=f"{self.epochs} and {self.steps}")
+        if self.batch < 0:
+            raise DubitoError("a batch has some examples", expected="1 or more; 0 is all", got=self.batch)
         for name in PAIRS:
             object.__setattr__(self, name, pairs(dict(getattr(self, name))))
         for field in dataclasses.fields(self):  # 0 and 0.0 are one rate, and must be one run

@@ -20,6 +20,7 @@ from .streams import LANES, on_streams
 from .sweep import Report, report, sweep
 
 Say = Callable[[str], Any]
+RATED = ("resample", "flip_to_other", "pair_flip", "asymmetric", "one_sided")  # kinds of noise that have a rate
 OPTIONS = ("size", "data")  # of the command: they change more than the field of that name
 
 
@@ -60,6 +61,7 @@ class Job:
                 say(f"chosen for {place}: " + ", ".join(f"{k}={v}" for k, v in params.items()))
         made = pick_methods(item(self.name).make(self.size, self.data, choices), self.methods)
         configs, own = chosen(made, self.overrides), {c.cell for c in made}
+        _check_methods(configs)
         if others := sum(c.cell not in own for c in configs):
             say(f"{others} of {len(configs)} runs differ from the item's own and are not part of its table")
         return bool(self._run(configs, say, "runs", **how).failed)
@@ -70,6 +72,14 @@ class Job:
         found = execute(configs, self.out, say=say, **how)
         say(found.text().rstrip("\n"))
         return found
+
+
+def _check_methods(configs: Sequence[Config]) -> None:
+    """A name that no method has is refused once and before the first run."""
+    from .prepare import method_of
+
+    for config in {c.method: c for c in configs}.values():
+        method_of(config)
 
 
 def execute(
@@ -147,10 +157,14 @@ def _apply(configs: tuple[Config, ...], key: str, values: list[str]) -> tuple[Co
         return tuple(c for c in concerned if has[c] & set(values))
     if key == "method":
         return pick_methods(configs, values)
+    if key == "rate":  # where nothing is drawn at a rate, another would be a second name for the same run
+        concerned = [c for c in concerned if c.noise in RATED]
     if key in OPTIONS:  # as a mere field it would leave the rest of the protocol as it was
         raise DubitoError(
             f"no run of the item has this {key}", got=repr(values[0]), remedy=f"use --{key} {values[0]}"
         )
+    if not concerned:
+        raise DubitoError("none of these runs has such a field to change", got=f"{key}={','.join(values)}")
     return tuple(override(c, key, v) for c, v in product(concerned, values))
 
 

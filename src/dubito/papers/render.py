@@ -11,9 +11,10 @@ from typing import Any
 
 from ..errors import DubitoError, nearest
 from .collect import Entry, Table
+from .statistics import student_interval
 
 LEGEND = (
-    "ours ± standard deviation over seeds (number of seeds), 95 % bootstrap interval of the mean | the paper's | "
+    "ours ± standard deviation over seeds (number of seeds), 95 % Student interval of the mean | the paper's | "
     "ours minus theirs | verdict",
     "agrees: within max(2 points, twice the joint standard deviation); fewer than 3 seeds are not judged",
     "* p < .05, † p < .01, ‡ p < .001: differs from the reference method, paired t-test over seeds",
@@ -36,11 +37,17 @@ def ours_text(entry: Entry) -> str:
 
 
 def interval_text(entry: Entry) -> str:
-    """ "97.70 to 98.01": the bootstrap interval of the mean; nothing for one seed."""
-    if entry.ours is None or entry.ours.seeds < 2:
-        return ""
-    found, digits = entry.ours.interval(), entry.metric.digits
-    return f"{found.low:.{digits}f} to {found.high:.{digits}f}"
+    """ "97.70 to 98.01": Student's interval of the mean; nothing for one seed."""
+    found, digits = bounds(entry), entry.metric.digits
+    return "" if found is None else f"{found[0]:.{digits}f} to {found[1]:.{digits}f}"
+
+
+def bounds(entry: Entry) -> tuple[float, float] | None:
+    """Student's interval of the mean, of per cent what lies within 0 and 100; None for one seed."""
+    found = None if entry.ours is None else student_interval(entry.ours)
+    if found is None or not entry.metric.is_share:
+        return found
+    return max(found[0], 0.0), min(found[1], 100.0)
 
 
 def paper_text(entry: Entry) -> str:
@@ -229,10 +236,9 @@ def comma_separated(table: Table) -> str:
     )
     for e in table.entries:
         mean, spread, seeds = (e.ours.mean, e.ours.spread, e.ours.seeds) if e.ours else (None, None, 0)
-        bounds = e.ours.interval()[1:3] if e.ours and e.ours.seeds > 1 else (None, None)
         paper = (e.paper.value, e.paper.spread, e.paper.stars) if e.paper else (None, None, None)
         row, column, params = (_inert(t) for t in (" ".join(e.row), " ".join(e.column), params_text(e)))
-        ours = mean, spread, seeds, *bounds, e.mark
+        ours = mean, spread, seeds, *(bounds(e) or (None, None)), e.mark
         writer.writerow((row, column, e.metric.ours, *ours, *paper, e.difference, e.verdict, params, e.lost))
     return out.getvalue()
 

@@ -49,6 +49,19 @@ class Summary:
         return bootstrap_interval(values, np.mean, torch.Generator().manual_seed(0), level=level)
 
 
+def student_interval(summary: Summary, level: float = 0.95) -> tuple[float, float] | None:
+    """Student's interval of the mean over seeds: mean -+ t sd / sqrt(n), t with n - 1 degrees of freedom.
+
+    None for one seed. With three seeds the percentile bootstrap covers in two cases of three, not in 95 of 100.
+
+    Example:
+        >>> low, high = student_interval(Summary({0: 1.0, 1: 2.0, 2: 3.0}))
+        >>> round(low, 2), round(high, 2)
+        (-0.48, 4.48)
+    """
+    return _around(summary, level, 0.0)
+
+
 def prediction_interval(summary: Summary, level: float = 0.99) -> tuple[float, float] | None:
     """Where one more seed should fall: mean -+ t sd sqrt(1 + 1/n), t with n - 1 degrees of freedom.
 
@@ -59,12 +72,17 @@ def prediction_interval(summary: Summary, level: float = 0.99) -> tuple[float, f
         >>> round(low, 2), round(high, 2)
         (-2.97, 6.97)
     """
+    return _around(summary, level, 1.0)
+
+
+def _around(summary: Summary, level: float, more: float) -> tuple[float, float] | None:
+    """mean -+ t sd sqrt(more + 1/n)."""
     from scipy.special import stdtrit
 
     if summary.spread is None:
         return None
     n = summary.seeds
-    half = float(stdtrit(n - 1, 0.5 + level / 2)) * summary.spread * math.sqrt(1 + 1 / n)
+    half = float(stdtrit(n - 1, 0.5 + level / 2)) * summary.spread * math.sqrt(more + 1 / n)
     return summary.mean - half, summary.mean + half
 
 

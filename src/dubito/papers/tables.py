@@ -108,6 +108,11 @@ class Metric:
         """Two points, on the printed scale: 2 for per cent, 0.02 for shares and log-likelihoods."""
         return 0.02 * self.factor
 
+    @property
+    def is_share(self) -> bool:
+        """Whether it is printed in per cent and cannot leave 0 to 100; errors of matrices reach 200."""
+        return self.factor == 100.0 and not self.ours.startswith("cm_error")
+
 
 def _part(ours: str, part: str, labels: str) -> Metric:
     return Metric(ours, "train_accuracy_percent", 100.0, (("part", part), ("labels", labels)))
