@@ -68,9 +68,11 @@ def crowd(
     method: Annotated[str, typer.Option(help="How to reach a consensus.")] = "auto",
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for consensus.csv and label_quality.csv; beside LABELS unless given."),
+        typer.Option(help="Folder for the four files; beside LABELS unless given."),
     ] = None,
-    files: Annotated[bool, typer.Option(help="Write the two files.")] = True,
+    files: Annotated[
+        bool, typer.Option(help="Write consensus.csv, label_quality.csv, annotators.csv, questions.csv.")
+    ] = True,
     anonymise: Annotated[bool, typer.Option(help="Show numbers in place of annotators' names.")] = False,
     duplicates: Annotated[
         str, typer.Option(help="A second label of one annotator for one item: refuse, first, last or keep.")
@@ -79,6 +81,9 @@ def crowd(
         str | None, typer.Option(help="Of a text table; a comma, and a tab in .tsv.")
     ] = None,
     missing: Annotated[str | None, typer.Option(help="A label that means that there is none, as -1.")] = None,
+    questions: Annotated[
+        int, typer.Option(min=1, help="How many questions to ask next, as a budget allows.")
+    ] = 5,
 ) -> None:
     """Whom to trust and what they agree on: skills, confusions, agreement, whom to ask next."""
     from rich.console import Console
@@ -101,6 +106,7 @@ def crowd(
         duplicates=duplicates,
         delimiter=delimiter,
         missing=missing,
+        questions=questions,
     )
     Console().print(render(done.summary))
     for path in done.files:

@@ -43,7 +43,7 @@ def read(path):
 
 def test_run_writes_consensus_and_quality(table, tmp_path):
     found = run(table, out=tmp_path / "result")
-    consensus, quality = (read(p) for p in found.files)
+    consensus, quality, *_ = (read(p) for p in found.files)
     assert len(consensus) == 80
     assert len(quality) == 320
     assert {r["label"] for r in consensus} == {"cat", "'=dog", "[red]cow"}
@@ -66,7 +66,48 @@ def test_anonymise_leaves_no_name(table, tmp_path):
     found = run(table, out=tmp_path / "result", anonymise=True)
     assert "secret" not in text_of(found.summary)
     assert "secret" not in repr(found.summary)
-    assert "secret" not in (tmp_path / "result" / "label_quality.csv").read_text()
+    assert len(found.files) == 4
+    assert all("secret" not in path.read_text() for path in found.files)
+
+
+def test_every_annotator_has_a_line_with_what_they_confuse(table, tmp_path):
+    found = run(table, out=tmp_path / "result")
+    people = {row["worker"]: row for row in read(tmp_path / "result" / "annotators.csv")}
+    assert [a.name for a in found.summary.skills] == list(people)
+    assert sum(int(row["labels"]) for row in people.values()) == 320
+    q, classes = found.aggregate.probabilities.numpy(), found.crowd.classes.tolist()
+    some = 0
+    for code, name in enumerate(found.crowd.annotator_ids):
+        row = people[name]
+        assert float(row["low"]) <= float(row["skill"]) <= float(row["high"])
+        mine = found.crowd.annotator.numpy() == code
+        table_ = np.zeros((3, 3))
+        for n, y in zip(found.crowd.item.numpy()[mine], found.crowd.label.numpy()[mine]):
+            table_[:, y] += q[n]
+        wrong = table_ * (1 - np.eye(3))
+        k, j = np.unravel_index(wrong.argmax(), wrong.shape)
+        if wrong.max() < 0.5:
+            assert row["true"] == row["called"] == row["how_often"] == ""
+            continue
+        some += 1
+        assert (row["true"].lstrip("'"), row["called"].lstrip("'")) == (classes[k], classes[j])
+        assert float(row["how_often"]) == pytest.approx(wrong[k, j] / table_[k].sum(), abs=1e-4)
+        assert float(row["times"]) == pytest.approx(wrong[k, j], abs=0.051)
+    assert some > 5
+
+
+def test_a_budget_of_questions_goes_to_a_file(table, tmp_path):
+    result = CliRunner().invoke(
+        app, ["crowd", str(table), "--out", str(tmp_path / "out"), "--questions", "30"]
+    )
+    assert result.exit_code == 0
+    asked = read(tmp_path / "out" / "questions.csv")
+    assert len(asked) == len({row["task"] for row in asked}) == 30
+    bits = [float(row["bits"]) for row in asked]
+    assert bits == sorted(bits, reverse=True)
+    assert "Ask next: the first 10 of 30" in result.output
+    assert asked[9]["task"] in result.output
+    assert not read(tmp_path / "out" / "annotators.csv")[0]["worker"].startswith("annotator ")
 
 
 def test_nothing_is_written_without_out(table):

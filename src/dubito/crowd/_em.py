@@ -12,7 +12,10 @@ from ._rules import Fitted, Rule, log
 
 @dataclass(frozen=True)
 class Result:
-    """Where EM ended: matrices, class prior, the last pass, the objective after each step."""
+    """Where EM ended: matrices, class prior, the last pass, the objective after each step.
+
+    `dependence` is the rho of `_dependence`, nought where labels of an item are taken for independent.
+    """
 
     fitted: Fitted
     prior: Tensor
@@ -20,6 +23,7 @@ class Result:
     trace: list[float]
     converged: bool
     log_likelihood: float
+    dependence: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,12 @@ def diagonal(hyper: dict[str, Tensor]) -> Tensor:
     return a.clamp(1e-6, 1 - 1e-6)
 
 
+def prior_of(layout: Layout, hyper: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Parameters of the Dirichlet priors at the keys ``(keys, classes)``, and their sums ``(classes,)``."""
+    s = hyper["strength"]
+    return (s * spread(layout, diagonal(hyper), hyper["pattern"])).clamp(min=LEAST), s
+
+
 def sway(hyper: dict[str, Tensor], n: Tensor) -> Tensor:
     """Standard deviation of the diagonals that an uncertain skill in the prior brings, common to all rows.
 
@@ -101,6 +107,10 @@ class Hierarchical:
         hyper, value = self._best(cells, tried)
         return self._posterior(layout, counts, n, hyper, value)
 
+    def given(self, layout: Layout, counts: Tensor, last: Fitted) -> Fitted:
+        """The matrices that these counts give under the prior as it is."""
+        return self._posterior(layout, counts, layout.by_annotator(counts), last.hyper, 0.0)
+
     def _best(self, cells: Cells, tried: list[dict[str, Tensor]]) -> tuple[dict[str, Tensor], float]:
         """The first proposal that is no worse than where we stand (the first of the list), else that."""
         stand, value = tried[0], self._evidence(cells, tried[0])
@@ -138,9 +148,8 @@ class Hierarchical:
     def _posterior(
         self, layout: Layout, counts: Tensor, n: Tensor, hyper: dict[str, Tensor], evidence: float
     ) -> Fitted:
-        s = hyper["strength"]
+        alpha, s = prior_of(layout, hyper)
         a = diagonal(hyper)
-        alpha = (s * spread(layout, a, hyper["pattern"])).clamp(min=LEAST)
         post, total = counts + alpha, n + s
         row = torch.digamma(total)[layout.key_annotator]
         table = torch.digamma(post) - row

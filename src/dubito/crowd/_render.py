@@ -42,8 +42,12 @@ def page(summary: Summary, most: int) -> Group:
         parts.append(_confusion_table("Worst confusions by annotator", s.annotator_confusions))
     asked = [(item, who, gain / math.log(2)) for item, who, gain in s.questions if gain >= LEAST]
     if asked:
-        table = _table("Ask next", "item", "whom", "expected information (bits)")
-        for item, who, bits in asked:
+        shown = asked[: 2 * most]
+        title = (
+            "Ask next" if len(shown) == len(asked) else f"Ask next: the first {len(shown)} of {len(asked):,}"
+        )
+        table = _table(title, "item", "whom", "expected information (bits)")
+        for item, who, bits in shown:
             table.add_row(_name(item), _name(who), f"{bits:.3f}")
         parts.append(table)
     return Group(*parts)

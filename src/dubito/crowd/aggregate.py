@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import DubitoError, nearest
 from . import _rules
+from ._dependence import settle
 from ._em import Base, Result, Shared, expectation_maximisation
 from ._hierarchical import Hierarchical
 from ._layout import Layout, lay_out
@@ -51,9 +52,10 @@ def aggregate(
 
     * ``"hierarchical"``: a matrix per annotator, drawn towards the annotator's skill over the crowd's pattern of
       errors by as much as the crowd itself shows to be right (variational Bayes). ``"auto"`` is this model: with
-      many labels it is as free as Dawid-Skene, with five per annotator as safe as the vote. It was chosen without
-      truth, as the model here whose worst case is best in predicting held-out labels, over families of simulated
-      crowds (`benchmarks/crowd_choice.py`, `crowd_confirm.py`). `compare` judges models on a crowd of your own.
+      many labels it is as free as Dawid-Skene, with five per annotator as safe as the vote. Its last step allows
+      for labels of one item that err together (`Aggregate.dependence`). It was chosen without truth, as the model
+      here whose worst case is best in predicting held-out labels, over families of simulated crowds
+      (`benchmarks/crowd_choice.py`, `crowd_confirm.py`). `compare` judges models on a crowd of your own.
     * ``"dawid-skene"``: a matrix per annotator, `strength` pseudo-labels per true class spread like the
       crowd's pooled matrix (MAP); ``strength=0`` is maximum likelihood.
     * ``"skill"``: an ability per annotator and an easiness per class over one pattern of errors.
@@ -99,6 +101,7 @@ def aggregate(
     s = default if strength is None else float(strength)
     present = _same_everywhere(crowd) if distributed else None
     layout = lay_out(crowd, dtype=dtype, gold=known, present=present)
+    shared = Shared(distributed)
     result = expectation_maximisation(
         layout,
         rule(s),
@@ -106,8 +109,10 @@ def aggregate(
         iterations=iterations,
         tolerance=tolerance,
         start=None if start is None else carry_over(start, crowd, layout, rule(s)),
-        shared=Shared(distributed),
+        shared=shared,
     )
+    if name == "hierarchical":
+        result = settle(layout, rule(s), result, shared=shared)
     return _package(crowd, layout, result, rule(s), name, why, s, gold=known, distributed=distributed)
 
 
@@ -146,7 +151,7 @@ def update(
         gold=None if known is None else known[part.touched],
         present=part.present,
     )
-    base = Base(part.rest(layout), part.items)
+    base, shared = Base(part.rest(layout), part.items), Shared(False)
     result = expectation_maximisation(
         layout,
         rule,
@@ -155,8 +160,11 @@ def update(
         tolerance=tolerance,
         start=carry_over(previous, crowd, layout, rule),
         base=base,
-        shared=Shared(False),
+        shared=shared,
     )
+    if previous.method == "hierarchical":
+        rho = previous.dependence
+        result = settle(layout, rule, result, shared=shared, base=base, rho=rho)
     whole = replace(
         result.sums,
         counts=result.sums.counts + base.counts,
@@ -221,6 +229,7 @@ def _package(
         why=why,
         converged=result.converged,
         state=state,
+        dependence=result.dependence,
     )
 
 

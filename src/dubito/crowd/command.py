@@ -1,23 +1,21 @@
-"""`dubito crowd`: from a file of labels to a page and two tables."""
+"""`dubito crowd`: from a file of labels to a page and four tables."""
 
 from __future__ import annotations
 
-import csv
 import os
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from .._files import kind_of, make_folder, replacing
+from .._files import kind_of, make_folder
 from ..errors import DubitoError, nearest
 from ._files import check_kind, header, separated
+from ._writing import safe_cell, write
 from .aggregate import aggregate
 from .labels import CrowdLabels
-from .quality import label_quality
 from .result import Aggregate
-from .summary import Summary, annotator_names, summarise
+from .summary import Summary, summarise
+
+__all__ = ["ANNOTATOR", "ITEM", "LABEL", "CrowdRun", "run", "safe_cell"]
 
 # Names that people give to the three columns, tried in this order when none is told.
 ITEM = ("task", "item", "task_id", "item_id", "example", "example_id", "image", "question")
@@ -26,7 +24,6 @@ LABEL = ("label", "answer", "class", "category", "response")
 
 # More classes than both of these, the second a share of the items, are a column of numbers.
 MOST_CLASSES, MOSTLY_OWN = 20, 0.5
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -54,18 +51,20 @@ def run(
     missing: str | None = None,
     questions: int = 5,
 ) -> CrowdRun:
-    """Read a table of labels, aggregate it, and write the consensus and the quality of each label.
+    """Read a table of labels, aggregate it, and write what follows for items, labels and annotators.
 
     Arguments:
         path: CSV or Parquet file, one row per label.
         item, annotator, label: names of the columns. Without them the usual names are looked up (task, worker,
             label and the like).
         method: as in `aggregate`.
-        out: folder for consensus.csv and label_quality.csv, made if need be; nothing is written without it. Cells
+        out: folder for consensus.csv, label_quality.csv, annotators.csv (skills with intervals and the most
+            frequent confusion of each) and questions.csv, made if need be; nothing is written without it. Cells
             that a spreadsheet could take for a formula are preceded by an apostrophe.
         anonymise: replace annotators by numbers, in the summary and in the files.
         duplicates: as in `CrowdLabels`.
         missing: a label that means that there is none, as "-1": rows with it are left out.
+        questions: how many questions to ask next, at most one for an item.
 
     Example:
         >>> import pathlib, tempfile
@@ -73,7 +72,7 @@ def run(
         >>> _ = (folder / "labels.csv").write_text("task,worker,label\\n1,ann,cat\\n1,bob,cat\\n2,ann,dog\\n")
         >>> found = run(folder / "labels.csv", out=folder / "result")
         >>> [file.name for file in found.files]
-        ['consensus.csv', 'label_quality.csv']
+        ['consensus.csv', 'label_quality.csv', 'annotators.csv', 'questions.csv']
     """
     source = Path(path)
     columns = _columns(source, (item, annotator, label), delimiter)
@@ -97,7 +96,7 @@ def run(
         )
     result = aggregate(crowd, method)
     summary = summarise(crowd, result, anonymise=anonymise, questions=questions)
-    files = () if target is None else write(crowd, result, target, columns, anonymise)
+    files = () if target is None else write(crowd, result, summary, target, columns, anonymise)
     return CrowdRun(crowd, result, summary, columns, files)
 
 
@@ -141,55 +140,3 @@ def _folder(path: Path) -> Path:
         raise DubitoError("the output is not a folder", where=str(path), remedy="give another --out")
     make_folder(path)
     return path
-
-
-def write(
-    crowd: CrowdLabels,
-    result: Aggregate,
-    folder: Path,
-    columns: tuple[str, str, str] = ("task", "worker", "label"),
-    anonymise: bool = False,
-) -> tuple[Path, Path]:
-    """Write consensus.csv (one line per item) and label_quality.csv (one line per label)."""
-    item, annotator, label = columns
-    items, classes = crowd.item_ids.tolist(), crowd.classes.tolist()
-    consensus = zip(
-        items,
-        result.labels.tolist(),
-        (f"{p:.6g}" for p in result.confidence.tolist()),
-        crowd.labels_per_item().tolist(),
-    )
-    names = annotator_names(crowd, anonymise)
-    codes = zip(
-        crowd.item.tolist(), crowd.annotator.tolist(), crowd.label.tolist(), result.codes[crowd.item].tolist()
-    )
-    quality = label_quality(crowd, result).tolist()
-    lines = (
-        (items[n], names[r], classes[y], f"{p:.6g}", classes[c]) for (n, r, y, c), p in zip(codes, quality)
-    )
-    files = folder / "consensus.csv", folder / "label_quality.csv"
-    _write(files[0], (item, label, "probability", "labels"), consensus)
-    _write(files[1], (item, annotator, label, "probability_right", "consensus"), lines)
-    return files
-
-
-def _write(path: Path, names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise DubitoError("the output is not a plain file", where=str(path), remedy="give another --out")
-    with replacing(path) as temporary, temporary.open("x", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([safe_cell(n) for n in names])
-        writer.writerows([safe_cell(c) for c in row] for row in rows)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def safe_cell(value: Any) -> Any:
-    """Text that a spreadsheet could run as a formula, made harmless by an apostrophe; numbers stay as they are.
-
-    Example:
-        >>> safe_cell("=1+1"), safe_cell("cat"), safe_cell("-1"), safe_cell(-1)
-        ("'=1+1", 'cat', '-1', -1)
-    """
-    formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return "'" + value if formula and not _NUMBER.fullmatch(value) else value

@@ -57,6 +57,9 @@ class Aggregate:
         method, why: the model used, and why it was chosen.
         converged: whether the last step gained less than the tolerance, or, when the steps ran out, moved the
             posteriors by less than it (per label).
+        dependence: rho, how far labels of one item err together: m labels are worth ``m / (1 + rho (m - 1))``
+            independent ones. Learned by the hierarchical model from how well a label is predicted by the others of
+            its item, three or more; 0, independent, for the other models.
     """
 
     items: Ids
@@ -73,6 +76,7 @@ class Aggregate:
     why: str
     converged: bool
     state: State = field(repr=False)
+    dependence: float = 0.0
 
     @property
     def labels(self) -> Ids:

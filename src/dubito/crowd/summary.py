@@ -19,19 +19,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+LEAST = 0.5  # expected labels behind a confusion that is worth telling
 FEW_SHARED = 0.1  # share of items with two labels or more below which it is said that skills rest on few
-
-
-@dataclass(frozen=True)
-class Annotator:
-    """One line of the skill table. `agreement` is NaN where no item is shared."""
-
-    name: str
-    labels: int
-    skill: float
-    low: float
-    high: float
-    agreement: float
 
 
 @dataclass(frozen=True)
@@ -43,6 +32,22 @@ class Confusion:
     given: str
     rate: float
     labels: float
+
+
+@dataclass(frozen=True)
+class Annotator:
+    """One line of the skill table. `agreement` is NaN where no item is shared.
+
+    `confusion` is the one behind most of their wrong labels, None where there are none.
+    """
+
+    name: str
+    labels: int
+    skill: float
+    low: float
+    high: float
+    agreement: float
+    confusion: Confusion | None = None
 
 
 @dataclass(frozen=True)
@@ -150,18 +155,40 @@ def _skills(
     low, high = aggregate.skill_intervals(level).T.tolist()
     order = torch.argsort(aggregate.skills, descending=True, stable=True).tolist()
     skills = aggregate.skills.tolist()
+    worst = _worst(crowd, aggregate, names)
     return tuple(
-        Annotator(names[r], each[r], skills[r], low[r], high[r], agreement[r]) for r in order if each[r]
+        Annotator(names[r], each[r], skills[r], low[r], high[r], agreement[r], worst.get(r))
+        for r in order
+        if each[r]
     )
+
+
+def _counted(crowd: CrowdLabels, aggregate: Aggregate) -> tuple[Layout, Tensor]:
+    layout, counts = aggregate.state.layout, aggregate.state.counts
+    return (layout, counts) if len(counts) else _hard_counts(crowd, aggregate)
+
+
+def _worst(crowd: CrowdLabels, aggregate: Aggregate, names: list[str]) -> dict[int, Confusion]:
+    """For every annotator the confusion that accounts for most of their wrong labels."""
+    layout, counts = _counted(crowd, aggregate)
+    classes = [str(c) for c in aggregate.classes.tolist()]
+    wrong, true = counts.masked_fill(layout.own(), 0.0).max(1)
+    n = layout.by_annotator(counts)[layout.key_annotator].gather(1, true.unsqueeze(1)).squeeze(1)
+    lines = zip(
+        layout.key_annotator.tolist(), layout.key_label.tolist(), true.tolist(), wrong.tolist(), n.tolist()
+    )
+    found: dict[int, Confusion] = {}
+    for r, j, k, times, rows in lines:
+        if times >= LEAST and (r not in found or times > found[r].labels):
+            found[r] = Confusion(names[r], classes[k], classes[j], times / rows, times)
+    return found
 
 
 def _confusions(
     crowd: CrowdLabels, aggregate: Aggregate, names: list[str] | None, most: int = 5
 ) -> tuple[Confusion, ...]:
     """The confusions that account for most wrong labels, over the crowd or by annotator."""
-    layout, counts = aggregate.state.layout, aggregate.state.counts
-    if len(counts) == 0:
-        layout, counts = _hard_counts(crowd, aggregate)
+    layout, counts = _counted(crowd, aggregate)
     classes = [str(c) for c in aggregate.classes.tolist()]
     if names is None:
         table = layout.by_label(counts).T
@@ -183,7 +210,7 @@ def _confusions(
             rate = float(counts[u, k] / n[r, k])
             found.append(Confusion(names[r], classes[k], classes[j], rate, float(counts[u, k])))
     # With few classes the largest entries run into the diagonal, which is no confusion.
-    return tuple(c for c in found if c.labels >= 0.5 and c.true != c.given)
+    return tuple(c for c in found if c.labels >= LEAST and c.true != c.given)
 
 
 def _hard_counts(crowd: CrowdLabels, aggregate: Aggregate) -> tuple[Layout, Tensor]:
@@ -212,6 +239,13 @@ def _notes(crowd: CrowdLabels, aggregate: Aggregate) -> tuple[str, ...]:
         notes.append(
             f"only {several:,} of {items:,} items have two labels or more: all that is said about annotators, and "
             "about labels of the other items, rests on these"
+        )
+    rho, middle = aggregate.dependence, _spread(crowd.labels_per_item())[1]
+    if rho and middle > 1:
+        alone = middle / (1 + rho * (middle - 1))
+        notes.append(
+            f"labels of one item err together: {middle:.0f} of them are worth {alone:.1f} independent ones: more "
+            "labels on the same items help less than it seems"
         )
     gaps = [c for c in crowd.classes.tolist() if str(c).strip() == "-1"]
     if gaps:
