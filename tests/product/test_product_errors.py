@@ -155,12 +155,12 @@ def test_probabilities_must_fit(tmp_path):
         read_probs(path, labels)
 
 
-def test_a_column_with_gaps_is_named_where_nothing_else_is_left(tmp_path):
-    rows = [("" if i % 5 == 0 else i, "xy"[i % 2]) for i in range(40)]
-    table = write(tmp_path / "t.csv", ["age", "label"], rows)
+def test_a_column_of_free_text_is_named_where_nothing_else_is_left(tmp_path):
+    rows = [(f"remark {i}", "xy"[i % 2]) for i in range(40)]
+    table = write(tmp_path / "t.csv", ["remark", "label"], rows)
     said = fit(table, tmp_path / "run")
     assert "nothing to learn from" in said
-    assert "fill the gaps in column 'age', or drop those rows" in said
+    assert "column 'remark' was left out: words that hardly repeat" in said
 
 
 def test_a_missing_label_of_a_crowd_is_met_with_a_remedy_of_the_command(tmp_path):

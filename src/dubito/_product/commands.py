@@ -20,7 +20,8 @@ Label = Annotated[str | None, typer.Option(help="Column of the label.")]
 Annotator = Annotated[str | None, typer.Option(help="Column of the annotator, for labels of several people.")]
 Item = Annotated[str | None, typer.Option(help="Column of the item, where it has several labels.")]
 Features = Annotated[
-    str | None, typer.Option(help="Columns of numbers, with commas; else all but copies of the label.")
+    str | None,
+    typer.Option(help="Columns to learn from, with commas; else all but ids and copies of the label."),
 ]
 Clean = Annotated[str | None, typer.Option(help="Column of true labels, for scoring only.")]
 Backbone = Annotated[str, typer.Option(help="Network: auto, mlp, lenet5, cnn4, resnet32, timm:NAME, ...")]
