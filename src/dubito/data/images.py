@@ -128,7 +128,7 @@ def decode(path: Path, size: int | None = None, mode: str = "RGB", shown: str | 
                 )
             if size is not None:
                 opened.draft(mode, (size, size))
-            image = opened.convert(mode)
+            image = _eight_bits(opened, where).convert(mode)
     except DubitoError:
         raise
     except FileNotFoundError:
@@ -140,6 +140,28 @@ def decode(path: Path, size: int | None = None, mode: str = "RGB", shown: str | 
             "not a readable image", where=where, got=one_line(error).replace(str(path), where)
         ) from None
     return to_pixels(image, size)
+
+
+def _eight_bits(image: Any, where: str) -> Any:
+    """An image of more bits in 8, which Pillow would cut off at 255, so that all of it is white.
+
+    Of 16 bits the upper 8 are kept, unless all values are below 256 and the lower 8 are all there is.
+    """
+    from PIL import Image
+
+    if not image.mode.startswith(("I", "F")):
+        return image
+    values = np.array(image)
+    low, high = float(values.min()), float(values.max())
+    if not (low >= 0 and high < 2**16) or bool((values % 1 != 0).any()):
+        raise DubitoError(
+            "an image of numbers that are no grey values",
+            where=where,
+            expected="whole numbers, 0 to 65535",
+            got=f"{low:g} to {high:g}",
+            remedy="save it with 8 or 16 bits",
+        )
+    return Image.fromarray((values.astype(np.int64) >> (8 if high > 255 else 0)).astype(np.uint8))
 
 
 def to_pixels(image: Any, size: int | None) -> Array:
