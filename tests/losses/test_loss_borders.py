@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -182,3 +183,13 @@ def test_without_a_dummy_the_last_class_is_the_reference(dim):
     options = {"lam": 1.0, "temperature": tau, "smoothing": t, "dummy": False, "covariance": "identity"}
     found = logistic_normal_nll(mean, None, Y, reduction="none", dim=dim, **options)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["nll", "gce", "bi_tempered", "bootstrap", "truncated_gce"])
+def test_lists_and_arrays_are_refused(name):
+    loss, z, y = getattr(losses, name), torch.zeros(4, 3), [0, 1, 2, 1]
+    for target in (y, np.array(y)):
+        with pytest.raises(DubitoError, match=r"target must be a tensor: got (list|ndarray); pass torch"):
+            loss(z, target)
+    with pytest.raises(DubitoError, match="logits must be a tensor: got ndarray"):
+        loss(z.numpy(), torch.tensor(y))
