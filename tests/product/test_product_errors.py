@@ -68,6 +68,11 @@ def test_labels_given_twice_to_crowd_name_the_option(tmp_path):
     assert "written" in dubito("crowd", path, "--duplicates", "last")
 
 
+def test_a_packed_table_is_to_be_unpacked(tmp_path):
+    (tmp_path / "t.csv.gz").write_bytes(b"")
+    assert "got .gz; unpack it first" in fit(tmp_path / "t.csv.gz", tmp_path / "r")
+
+
 def test_a_bad_cell_has_a_line_and_a_column(tmp_path):
     path = single_table(tmp_path / "t.csv", blobs(60))
     lines = path.read_text().splitlines()

@@ -23,6 +23,7 @@ from .features import found_features, why_nothing
 from .names import CLEAN, IDS, IMAGES, INPUT_KEYS, LABELS, MASKS, SPLITS
 from .tasks import FitJob
 
+PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
 TABLES = (".csv", ".tsv", ".txt", ".tab", ".parquet", ".pq")
 
 
@@ -79,6 +80,7 @@ def find(job: FitJob) -> Source:
             where=str(path),
             expected="a .csv, .tsv, .parquet or .npz file, or a folder with one folder of images per class",
             got=path.suffix or "no suffix",
+            remedy="unpack it first" if path.suffix.lower() in PACKED else None,
         )
     return _table(job)
 
