@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_wine, make_blobs
+from sklearn.datasets import load_wine, make_blobs, make_classification
 from sklearn.model_selection import train_test_split
 
 from dubito._decay import FEWEST, SMALL, last_near_best
@@ -54,17 +54,40 @@ def test_a_network_is_not_held_back_where_it_is_needed_whole() -> None:
     assert fitted.score(X, y) > 0.95
 
 
-@pytest.mark.parametrize("n", [FEWEST - 1, SMALL])
-def test_too_few_and_many_examples_are_trained_once(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def trained_sizes(n: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many examples each network of a fit to n examples is trained on."""
     from dubito import sklearn as module
 
-    calls = []
+    sizes: list[int] = []
     real = module.train_method
-    monkeypatch.setattr(module, "train_method", lambda *a, **k: calls.append(1) or real(*a, **k))
+    monkeypatch.setattr(module, "train_method", lambda *a, **k: sizes.append(len(a[3])) or real(*a, **k))
     X = np.random.default_rng(0).normal(size=(n, 2))
     fitted = NoisyLabelClassifier(epochs=1, device="cpu", random_state=0).fit(X, X[:, 0] > 0)
-    assert fitted.weight_decay_ == 0
-    assert len(calls) == 1
+    assert len(sizes) > 1 or fitted.weight_decay_ == 0
+    return sizes
+
+
+@pytest.mark.parametrize("n", [FEWEST - 1, 2500])
+def test_too_few_and_very_many_examples_are_trained_once(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dubito._decay.LARGE", 2500)
+    assert trained_sizes(n, monkeypatch) == [n]
+
+
+def test_many_examples_are_judged_by_a_thousand_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2,000 three folds of 400 are left out, of 5,000 one of 1,000, each under three decays."""
+    assert SMALL == 2000
+    assert trained_sizes(SMALL, monkeypatch) == [1600] * 9 + [2000]
+    assert trained_sizes(5000, monkeypatch) == [4000] * 3 + [5000]
+
+
+def test_a_larger_noisy_table_is_not_learned_by_heart() -> None:
+    X, y = make_classification(3500, 20, n_informative=8, n_classes=3, class_sep=1.2, random_state=5)
+    rng = np.random.default_rng(1)
+    noisy = np.where(rng.random(len(y)) < 0.4, (y + rng.integers(1, 3, len(y))) % 3, y)
+    default = NoisyLabelClassifier(random_state=0, device="cpu").fit(X[:2500], noisy[:2500])
+    free = NoisyLabelClassifier(weight_decay=0.0, random_state=0, device="cpu").fit(X[:2500], noisy[:2500])
+    assert default.weight_decay_ > 0
+    assert default.score(X[2500:], y[2500:]) > free.score(X[2500:], y[2500:]) + 0.05
 
 
 def test_weight_decay_below_nothing_is_refused() -> None:

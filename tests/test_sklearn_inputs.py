@@ -74,3 +74,40 @@ def test_copies_and_groups_are_judged_by_models_that_saw_none_of_them(
     assert [len(s) for s in seen] == [24]
     with pytest.raises(ValueError, match="inconsistent"):
         NoisyLabelClassifier("ce", cv=3, **options).fit(X, given, groups=patients[:50])
+
+
+def test_gaps_are_filled_by_medians_and_marked(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    rng = np.random.default_rng(0)
+    holes = X.copy()
+    holes[rng.random(len(X)) < 0.3, 0] = np.nan
+    noise = rng.normal(size=(len(X), 1))
+    holes = np.concatenate([holes, noise], axis=1)  # the last feature has gaps in new data only
+    fitted = NoisyLabelClassifier(**QUICK | {"epochs": 40}).fit(holes, y)
+    assert fitted.n_features_in_ == 3
+    middle = np.nanmedian(holes[:, 0])
+    by_hand = np.stack(
+        [np.nan_to_num(holes[:, 0], nan=middle), X[:, 1], noise[:, 0], np.isnan(holes[:, 0])], 1
+    )
+    z = (by_hand - by_hand.mean(0)) / by_hand.std(0)
+    torch.testing.assert_close(fitted._inputs(fitted._whole(holes)).numpy(), np.arcsinh(z))
+    new = np.array([[np.nan, 6.0, np.nan], [np.nan, 6.0, np.median(noise)]])
+    assert np.ptp(fitted.predict_proba(new), axis=0).max() == 0
+    assert fitted.score(holes, y) > 0.85
+    with pytest.raises(ValueError, match="infinity"):
+        NoisyLabelClassifier(**QUICK).fit(np.where(np.isnan(holes), np.inf, holes), y)
+
+
+def test_a_network_of_ones_own_takes_no_gaps(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    X = np.where(np.arange(len(X))[:, None] == 3, np.nan, X)
+    with pytest.raises(ValueError, match="NaN"):
+        NoisyLabelClassifier(backbone=lambda shape, g: MLP(shape[0], (4,), generator=g), **QUICK).fit(X, y)
+
+
+def test_missing_labels_are_told_with_their_place(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = blobs
+    words = np.array(["a", "b", "c"], dtype=object)[y]
+    words[[7, 9]] = None
+    with pytest.raises(DubitoError, match=r"no label given at y\[7\]: got 2 of 120 missing; leave those"):
+        NoisyLabelClassifier(**QUICK).fit(X, words)

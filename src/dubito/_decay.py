@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -12,13 +13,15 @@ from torch import Tensor
 
 from ._batches import WEIGHT
 from .data import LabelledData
-from .estimate import out_of_fold
+from .estimate import fold_numbers
 from .evaluate import predict
 from .train import Run
 
 DECAYS = (0.0, 0.01, 0.03)
-FEWEST, SMALL = 30, 2000  # the decay is searched in between: fewer examples cannot tell, more need it less
+LIGHT = (0.0, 0.001, 0.003)  # of `SMALL` examples and more
+FEWEST, SMALL, LARGE = 30, 2000, 50_000  # the decay is searched from the first to the last
 FOLDS = 5
+ENOUGH = 1000  # held-out labels to judge by, where a fold or two have as many
 
 Option = TypeVar("Option")
 Array = np.ndarray[Any, Any]
@@ -43,21 +46,29 @@ def last_near_best(scores: Mapping[Option, Array]) -> Option:
 
 
 def decay_for(train: Callable[..., Run], data: LabelledData, seed: int) -> float:
-    """The strongest weight decay within one standard error of the best accuracy on noisy labels out of fold.
+    """The weight decay with the best accuracy on noisy labels out of fold; of few examples, in doubt, more.
 
     The accuracy on noisy labels of examples that were held out falls where wrong labels are learned by heart, and
-    also where a network is held back too much; where it cannot tell, as with few labels, the former is likelier.
+    also where a network is held back too much; where it cannot tell, as with few labels, the former is likelier,
+    and the strongest within one standard error of the best is taken. Fewer than `FEWEST` examples cannot tell at
+    all, and `LARGE` sets need it less.
     """
-    if not FEWEST <= len(data) < SMALL:
+    if not FEWEST <= len(data) < LARGE:
         return DECAYS[0]
-    weight = data.extra.get(WEIGHT, torch.ones(len(data)))
+    few = len(data) < SMALL
+    judged = FOLDS if few else min(FOLDS, math.ceil(FOLDS * ENOUGH / len(data)))
+    number = fold_numbers(data, folds=FOLDS, seed=seed)
+    folds = [number == fold for fold in number.unique()[:judged].tolist()]
+    order = torch.cat([fold.nonzero().flatten() for fold in folds])
+    weight = data.extra.get(WEIGHT, torch.ones(len(data)))[order]
     scores = {}
-    for decay in DECAYS:
-        fit = partial(train, weight_decay=decay)
-        log_p = out_of_fold(fit, data, folds=FOLDS, seed=seed, predict=_judge)
-        scores[decay] = ((log_p.argmax(-1) == data.labels) * weight).double().numpy()
-    return last_near_best(scores)
+    for decay in DECAYS if few else LIGHT:
+        hits = torch.cat([_hits(partial(train, weight_decay=decay), data, fold) for fold in folds])
+        scores[decay] = (hits * weight).double().numpy()
+    return last_near_best(scores) if few else max(scores, key=lambda decay: scores[decay].mean())
 
 
-def _judge(run: Run, part: LabelledData) -> Tensor:
-    return predict(run.model.cpu(), part).log_p
+def _hits(train: Callable[..., Run], data: LabelledData, out: Tensor) -> Tensor:
+    """Whether each example left out is given its noisy label."""
+    inside, rest = (data.subset(part.nonzero().flatten()) for part in (out, ~out))
+    return predict(train(rest).model.cpu(), inside).log_p.argmax(-1) == inside.labels

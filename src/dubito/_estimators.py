@@ -37,6 +37,14 @@ def coded(y: Array) -> tuple[Array, Array]:
     try:
         classes, codes = np.unique(y, return_inverse=True)
     except TypeError:
+        missing = [i for i, value in enumerate(y.tolist()) if value is None or value != value]
+        if missing:
+            raise DubitoError(
+                "no label given",
+                where=f"y[{missing[0]}]",
+                got=f"{len(missing):,} of {len(y):,} missing",
+                remedy="leave those examples out",
+            ) from None
         kinds = sorted({type(v).__name__ for v in y.tolist()})
         raise DubitoError(
             "labels of one kind are needed, to be sorted",
@@ -45,6 +53,27 @@ def coded(y: Array) -> tuple[Array, Array]:
             remedy="make them all text",
         ) from None
     return classes, codes
+
+
+def medians(X: Array) -> tuple[Array, Array]:
+    """The median of each feature, gaps (NaN) apart, and which features have gaps; 0 where there is nothing else."""
+    gappy = np.flatnonzero(np.isnan(X).any(0))
+    middle = np.zeros(X.shape[1])
+    for j in range(X.shape[1]):
+        known = X[~np.isnan(X[:, j]), j]
+        middle[j] = np.median(known) if len(known) else 0.0
+    return middle, gappy
+
+
+def filled(X: Array, middle: Array, gappy: Array) -> Array:
+    """Medians in the gaps, and behind the features one more for each of `gappy`, which is 1 where it had a gap.
+
+    Example:
+        >>> filled(np.array([[1.0, np.nan], [2.0, 3.0]]), np.array([1.5, 3.0]), np.array([1])).tolist()
+        [[1.0, 3.0, 1.0], [2.0, 3.0, 0.0]]
+    """
+    gap = np.isnan(X)
+    return np.concatenate([np.where(gap, middle, X), gap[:, gappy]], axis=1)
 
 
 def statistics(X: Array) -> tuple[Array, Array]:

@@ -113,10 +113,7 @@ def prepare(
         (logits, target, kept) with `kept` a boolean mask of the examples that count, None for all.
     """
     check_floating(logits, "logits")
-    if not isinstance(target, Tensor):  # an array has a device too, by name
-        raise DubitoError(
-            "target must be a tensor", got=type(target).__name__, remedy="torch.as_tensor(target)"
-        )
+    check_tensor(target, "target")
     if logits.device != target.device:
         raise DubitoError(
             "logits and target are on two devices", got=f"{logits.device} and {target.device}",
@@ -158,8 +155,17 @@ def check_broadcast(**tensors: object) -> None:
         raise DubitoError("shapes do not fit together", got=got) from None
 
 
+def check_tensor(x: Any, name: str) -> None:
+    """Refuse a list or an array, which have no device and no gradient."""
+    if not isinstance(x, Tensor):
+        raise DubitoError(
+            f"{name} must be a tensor", got=type(x).__name__, remedy=f"pass torch.as_tensor({name})"
+        )
+
+
 def check_floating(x: Tensor, name: str) -> None:
     """Refuse anything but a real floating tensor with at least one axis."""
+    check_tensor(x, name)
     if not x.is_floating_point() or x.dim() == 0:
         raise DubitoError(
             f"{name} must be a floating tensor with a class axis", got=f"{x.dtype} of shape {tuple(x.shape)}"

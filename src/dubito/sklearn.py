@@ -21,7 +21,7 @@ from ._batches import WEIGHT
 from ._crowd_classifier import CrowdClassifier as CrowdClassifier
 from ._decay import decay_for
 from ._estimator_splits import groups_of, held_out, splitter_folds
-from ._estimators import check_positive, coded, network, seed_of, standardised, statistics
+from ._estimators import check_positive, coded, filled, medians, network, seed_of, standardised, statistics
 from .backbones import MLP
 from .compose import train_method
 from .data import LabelledData
@@ -47,7 +47,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     """A classifier for labels that deserve doubt, by any method of `dubito.methods`.
 
     Sizes and classes are found in `fit`, and labels may be numbers or text. Features are standardised there, and
-    then drawn in by asinh, so that outliers count by their logarithm.
+    then drawn in by asinh, so that outliers count by their logarithm. With ``backbone="auto"`` they may have gaps
+    (NaN): the median stands there, and one more feature marks the gaps of each that had some in `fit`. Text is for
+    a `OneHotEncoder` before this estimator.
 
     Arguments:
         method: a method and its parameters, as ``"gce"``, ``"ln:temperature=0.5,lam=0.1"`` or ``"mine.py:mine"``;
@@ -59,10 +61,11 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             scikit-learn, which cuts as it will; None: it is not computed.
         epochs: None: 50, or more where the data is so small that these make fewer than 400 steps.
         batch_size, learning_rate: of Adam.
-        weight_decay: of Adam, on the network's matrices. None: with ``backbone="auto"`` and 30 to 1,999 examples
-            the strongest of 0, 0.01 and 0.03 that is within one standard error of the best by the noisy labels of
-            five folds left out, since a small table's wrong labels are else learned by heart (16 networks are
-            trained instead of one: give a number where that is too long); 0 with other sizes and backbones.
+        weight_decay: of Adam, on the network's matrices. None: with ``backbone="auto"`` it is chosen by noisy
+            labels that were left out, since wrong labels are else learned by heart. Of 30 to 1,999 examples it is
+            the strongest of 0, 0.01 and 0.03 within one standard error of the best on five folds (16 networks are
+            trained instead of one: give a number where that is too long); of 2,000 to 49,999 the best of 0, 0.001
+            and 0.003 on as many folds as hold 1,000 labels (4 to 10 networks); 0 with other sizes and backbones.
         validation_fraction: share of the data that is held out to choose the epoch with the best accuracy on its
             noisy labels; None: all data is trained on, and the last epoch is taken.
         standardize: bring every feature (or channel) to mean 0 and deviation 1, and draw features in by asinh.
@@ -89,6 +92,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     """
 
     classes_: Array
+    _middle: Array
+    _gappy: Array
     _mean: Array
     _scale: Array
 
@@ -130,13 +135,15 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 cut one, and a splitter as ``cv`` is handed them. By default examples with the same input.
         """
         self._check_parameters()
-        X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=self.backbone != "auto")
+        X, y = validate_data(self, X, y, **self._admitted())
         self.classes_, codes = coded(y)
         check_classification_targets(y)
         if len(self.classes_) < 2:
             raise DubitoError(
                 "the labels hold one class, which leaves nothing to learn", got=self.classes_.tolist()
             )
+        self._middle, self._gappy = medians(X) if self.backbone == "auto" else (np.zeros(0), np.zeros(0, int))
+        X = self._whole(X)
         self._mean, self._scale = statistics(X) if self.standardize else (np.zeros(1), np.ones(1))
         weight = None if sample_weight is None else _weights(sample_weight, X)
         seed = seed_of(self.random_state)
@@ -158,7 +165,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the true class ``(N, K)``, columns in the order of `classes_`."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False, allow_nd=self.backbone != "auto")
+        X = self._whole(validate_data(self, X, reset=False, **self._admitted()))
         data = LabelledData(self._inputs(X), torch.full((len(X),), -1))
         log_p = predict(self.model_, data).log_p
         return log_p.softmax(-1).numpy()
@@ -190,6 +197,24 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 "label quality needs models that did not see the label", remedy="pass cv=5 and fit again"
             )
         return self._quality
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.backbone == "auto"
+        return tags
+
+    def _admitted(self) -> dict[str, Any]:
+        """What inputs may be: a table, with gaps; or, for a network of one's own, any shape without."""
+        table = self.backbone == "auto"
+        return {
+            "dtype": np.float64,
+            "allow_nd": not table,
+            "ensure_all_finite": "allow-nan" if table else True,
+        }
+
+    def _whole(self, X: Array) -> Array:
+        """Features without gaps."""
+        return filled(X, self._middle, self._gappy) if len(self._gappy) or np.isnan(X).any() else X
 
     def _check_parameters(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate"):

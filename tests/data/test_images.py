@@ -33,6 +33,26 @@ def test_any_mode_becomes_colour(tmp_path, mode):
     assert decode(tmp_path / f"x.{suffix}", 4).shape == (3, 4, 4)
 
 
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_of_sixteen_bits_the_upper_eight_count(tmp_path, suffix):
+    """Pillow cuts off at 255: all but black was white."""
+    values = np.arange(0, 65536, 4096, np.uint16).reshape(4, 4)
+    Image.fromarray(values).save(tmp_path / f"x.{suffix}")
+    assert np.array_equal(decode(tmp_path / f"x.{suffix}", mode="L")[0], values // 256)
+    assert np.array_equal(decode(tmp_path / f"x.{suffix}"), np.stack([values // 256] * 3))
+    Image.fromarray(values // 4096).save(tmp_path / f"low.{suffix}")  # eight bits in sixteen
+    assert np.array_equal(decode(tmp_path / f"low.{suffix}", mode="L")[0], values // 4096)
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.5], [0, 70000], [-1, 3], [np.nan, 1]])
+def test_pictures_of_numbers_are_refused(tmp_path, values):
+    Image.fromarray(np.array([values], np.float32)).save(tmp_path / "x.tif")
+    with pytest.raises(DubitoError, match=r"no grey values at .*x.tif: expected whole.* 8 or 16 bits"):
+        decode(tmp_path / "x.tif")
+    Image.fromarray(np.array([[0, 255]], np.float32)).save(tmp_path / "y.tif")
+    assert decode(tmp_path / "y.tif", mode="L").tolist() == [[[0, 255]]]
+
+
 def test_a_batch_in_order(tmp_path):
     for i in range(12):
         Image.new("L", (4, 4), i).save(tmp_path / f"{i}.png")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -184,8 +185,11 @@ def test_without_a_dummy_the_last_class_is_the_reference(dim):
     torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.parametrize("target", [Y.numpy(), [0, 2]])
-def test_an_array_of_labels_is_refused_by_name(target):
-    """It said that "cpu and cpu" were two devices: an array names its device in a string."""
-    with pytest.raises(DubitoError, match=f"target must be a tensor: got {type(target).__name__}; torch"):
-        losses.gce(Z, target)
+@pytest.mark.parametrize("name", ["nll", "gce", "bi_tempered", "bootstrap", "truncated_gce"])
+def test_lists_and_arrays_are_refused(name):
+    loss, z, y = getattr(losses, name), torch.zeros(4, 3), [0, 1, 2, 1]
+    for target in (y, np.array(y)):
+        with pytest.raises(DubitoError, match=r"target must be a tensor: got (list|ndarray); pass torch"):
+            loss(z, target)
+    with pytest.raises(DubitoError, match="logits must be a tensor: got ndarray"):
+        loss(z.numpy(), torch.tensor(y))

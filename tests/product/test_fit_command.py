@@ -185,17 +185,20 @@ def test_a_slip_of_the_keyboard_sets_no_scale(three, tmp_path):
 
 def test_it_says_truly_why_a_column_is_not_used(three, tmp_path):
     rows = [
-        (x, "" if i % 6 == 0 else i, "?" if i % 5 == 0 else i, "t", y, NAMES[k])
-        for i, ((x, y), k) in enumerate(zip(three.x, three.given))
+        ("", f"note {i}", i if i % 2 else f"n{i}", "t", f"{x:.3f}".replace(".", ","), x, y, n)
+        for i, ((x, y), n) in enumerate(zip(three.x, NAMES[three.given]))
     ]
-    table = write(tmp_path / "t.csv", ["a", "age", "odd", "note", "b", "label"], rows)
-    said = dubito("fit", table, "--features", "a", "--out", tmp_path / "run", "--method", "ce", *FAST)
-    assert (
-        "  not used: age (83 % numbers, gaps in 17 %: fill in numbers, or drop those rows, to use it)" in said
-    )
-    assert "  not used: odd (80 % numbers, text in 20 %" in said
-    assert "  not used: note (no numbers; write it as numbers, as 0 and 1 for no and yes, to use it)" in said
-    assert "  not used: b (not named by --features)" in said
+    head = ["none", "note", "odd", "same", "comma", "a", "b", "label"]
+    table = write(tmp_path / "t.csv", head, rows)
+    said = dubito("fit", table, "--out", tmp_path / "run", "--method", "ce", *FAST)
+    assert "  inputs: 2 numbers each: a, b" in said
+    assert "  not used: none (empty)" in said
+    assert "  not used: note (words that hardly repeat)" in said
+    assert "  not used: odd (50 % numbers; the others are words that hardly repeat)" in said
+    assert "  not used: same (always the same)" in said
+    assert "  not used: comma (write decimal points, not commas, to use it)" in said
+    named = dubito("fit", table, "--features", "a", "--out", tmp_path / "r2", "--method", "ce", *FAST)
+    assert "  not used: b (not named by --features)" in named
 
 
 def test_predictions_of_a_stored_run(trained, table, tmp_path):

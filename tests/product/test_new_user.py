@@ -45,13 +45,13 @@ def test_folders_of_train_and_test_are_no_classes(tmp_path):
     assert "no images" in dubito("fit", tmp_path / "rail", "--out", tmp_path / "run", ok=False)
 
 
-def test_a_column_of_words_names_what_to_do(tmp_path):
+def test_a_column_of_free_text_names_what_to_do(tmp_path):
     b = blobs(60)
-    rows = [(*b.x[i], "yes" if b.true[i] else "no", NAMES[b.given[i]]) for i in range(60)]
-    path = write(tmp_path / "t.csv", ["a", "b", "bin", "label"], rows)
-    said = dubito("fit", path, "--features", "a,bin", "--out", tmp_path / "run", *FAST, ok=False)
-    assert "line 2, column 'bin'" in said
-    assert "write column 'bin' as numbers, as 0 and 1 for no and yes" in said
+    rows = [(*b.x[i], f"a remark, number {i}", NAMES[b.given[i]]) for i in range(60)]
+    path = write(tmp_path / "t.csv", ["a", "b", "remark", "label"], rows)
+    said = dubito("fit", path, "--features", "a,remark", "--out", tmp_path / "run", *FAST, ok=False)
+    assert "words that hardly repeat" in said
+    assert "column 'remark': got 60 different ones in 60 rows" in said
 
 
 def test_dates_in_place_of_labels_have_a_row_and_a_remedy(tmp_path):

@@ -68,6 +68,11 @@ def test_labels_given_twice_to_crowd_name_the_option(tmp_path):
     assert "written" in dubito("crowd", path, "--duplicates", "last")
 
 
+def test_a_packed_table_is_to_be_unpacked(tmp_path):
+    (tmp_path / "t.csv.gz").write_bytes(b"")
+    assert "got .gz; unpack it first" in fit(tmp_path / "t.csv.gz", tmp_path / "r")
+
+
 def test_a_bad_cell_has_a_line_and_a_column(tmp_path):
     path = single_table(tmp_path / "t.csv", blobs(60))
     lines = path.read_text().splitlines()
@@ -155,12 +160,12 @@ def test_probabilities_must_fit(tmp_path):
         read_probs(path, labels)
 
 
-def test_a_column_with_gaps_is_named_where_nothing_else_is_left(tmp_path):
-    rows = [("" if i % 5 == 0 else i, "xy"[i % 2]) for i in range(40)]
-    table = write(tmp_path / "t.csv", ["age", "label"], rows)
+def test_a_column_of_free_text_is_named_where_nothing_else_is_left(tmp_path):
+    rows = [(f"remark {i}", "xy"[i % 2]) for i in range(40)]
+    table = write(tmp_path / "t.csv", ["remark", "label"], rows)
     said = fit(table, tmp_path / "run")
     assert "nothing to learn from" in said
-    assert "fill the gaps in column 'age', or drop those rows" in said
+    assert "column 'remark' was left out: words that hardly repeat" in said
 
 
 def test_a_missing_label_of_a_crowd_is_met_with_a_remedy_of_the_command(tmp_path):

@@ -11,7 +11,7 @@ from product_tables import dubito, read, write
 
 from dubito._product.choice import Race, _rungs, scores
 from dubito._product.portfolio import BASELINE, Diagnosis, closest, portfolio, told
-from dubito._product.training import budget
+from dubito._product.training import budget, slug
 from dubito.data import LabelledData, Triplets
 from dubito.papers.which import table
 
@@ -192,6 +192,23 @@ def test_a_small_noisy_table_may_get_a_linear_network(straight, tmp_path):
     assert np.mean([said == "ab"[k] for said, k in zip(found, true)]) > 0.7
     gold = write(tmp_path / "gold.csv", ["id", "gold"], [("r0", "ab"[true[0]]), ("r1", "ab"[true[1]])])
     dubito("fit", run, "--gold", gold)
+
+
+def test_a_larger_noisy_table_may_get_weight_decay(straight, tmp_path, monkeypatch):
+    """150 rows, as if that were many: then a network is held back by its decay, and stays wide."""
+    monkeypatch.setattr("dubito._product.choice.SMALL", 100)
+    data, _ = straight
+    run = tmp_path / "run"
+    said = dubito("fit", data, "--out", run, "--folds", "2", "--device", "cpu")
+    facts = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    held = [e["method"] for e in facts["race"] if e["method"].endswith("(weight decay)")]
+    assert "gce:q=0.7 (weight decay)" in held
+    assert "With a weight decay of 0.003" in (run / "report.html").read_text(encoding="utf-8")
+    assert "linear" not in said
+    folder = run / "training" / "first" / "0.003"
+    assert {p.name for p in folder.iterdir()} == {slug(name.removesuffix(" (weight decay)")) for name in held}
+    dubito("predict", run, data, "--out", tmp_path / "new.csv")
+    assert read(tmp_path / "new.csv") == read(run / "predictions.csv")
 
 
 def test_a_network_that_is_asked_for_stays(straight, tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._decay import SMALL, last_near_best
+from .._decay import LARGE, SMALL, last_near_best
 from .._random import generator
 from ..data import LabelledData
 from ..metrics import bootstrap_interval
@@ -24,6 +24,9 @@ NOISY = 0.1  # share of wrong labels above which the simplest of nearly equal me
 # The network with the least room for wrong labels; of one layer, it needs larger steps to arrive in as many.
 LINEAR = {"backbone": "linear", "weight_decay": 0.003, "learning_rate": 0.01}
 ON_LINEAR = ("gce:q=0.7", "forward")  # what races on it: the logistic-normal losses want a wider network
+HELD_BACK = {"weight_decay": 0.003}  # of `SMALL` items and more, which a linear network fits too little
+WITH_DECAY = "gce:q=0.7"  # races so beside the winner
+AS_SAID = {"linear": " on a linear network", "weight decay": " with weight decay"}
 
 
 @dataclass(frozen=True)
@@ -153,8 +156,9 @@ def _rungs(candidates: int, folds: int) -> list[tuple[int, int]]:
 def choose(folds: Folds, seed: int, *, linear: bool = False) -> Choice:
     """Diagnose, race, and take a winner: where labels are good the first within one standard error of the best.
 
-    Among many wrong labels the best is taken. With `linear`, and fewer than `SMALL` items, robust methods then
-    race on a linear network too, whose best wins if it is within one standard error.
+    Among many wrong labels the best is taken. With `linear` robust methods then race once more where there is less
+    room for wrong labels, and the best of them wins if it is within one standard error: of fewer than `SMALL` items
+    on a linear network, of fewer than `LARGE` with weight decay.
     """
     say = folds.say
     say("auto: cross-entropy out of fold, to see what noise there is")
@@ -166,23 +170,25 @@ def choose(folds: Folds, seed: int, *, linear: bool = False) -> Choice:
     mine = race.judged(winner, candidates[winner], folds.count)
     why = _why(d, winner, entries, folds, noisy=noisy)
     network: dict[str, Any] = {}
-    if linear and noisy and len(folds.data) < SMALL:
-        plain = Race(folds.on(**LINEAR), seed)
-        named, others = plain.run({m: candidates[m] for m in ON_LINEAR if m in candidates}, best_wins=True)
+    word, changes = ("linear", LINEAR) if len(folds.data) < SMALL else ("weight decay", HELD_BACK)
+    if linear and noisy and len(folds.data) < LARGE:
+        again = ON_LINEAR if changes is LINEAR else dict.fromkeys((winner, WITH_DECAY))
+        plain = Race(folds.on(**changes), seed)
+        named, others = plain.run({m: candidates[m] for m in again if m in candidates}, best_wins=True)
         theirs = plain.judged(named, candidates[named], folds.count)
         better = max(mine, theirs, key=np.mean)
         entries += tuple(
             plain.entry(
-                f"{e.method} (linear)", better, plain.judged(e.method, candidates[e.method], e.folds), e.folds
+                f"{e.method} ({word})", better, plain.judged(e.method, candidates[e.method], e.folds), e.folds
             )
             for e in others
         )
-        taken = last_near_best({"wide": mine, "linear": theirs}) == "linear"
-        why.append(_told_of_linear(named, theirs, winner, mine, taken=taken))
+        taken = last_near_best({"wide": mine, word: theirs}) == word
+        why.append(_told_of_less_room(word, named, theirs, winner, mine, taken=taken))
         if taken:
-            winner, mine, network = named, theirs, LINEAR
+            winner, mine, network = named, theirs, changes
     gain = race.interval(mine - race.judged(BASELINE, {}, folds.count), "gain")[:3]
-    say(f"auto: {winner}{' on a linear network' if network else ''}")
+    say(f"auto: {winner}{AS_SAID[word] if network else ''}")
     if winner != BASELINE or network:
         why.append(_told_of_gain(winner, gain))
     return Choice(winner, dict(candidates[winner]), entries, tuple(why), gain, dict(network))
@@ -224,15 +230,21 @@ def _why(d: Diagnosis, winner: str, entries: tuple[Entry, ...], folds: Folds, *,
     return lines
 
 
-def _told_of_linear(method: str, theirs: Array, other: str, mine: Array, *, taken: bool) -> str:
+def _told_of_less_room(word: str, method: str, theirs: Array, other: str, mine: Array, *, taken: bool) -> str:
+    what, rest = {
+        "linear": ("On a linear network with some weight decay, which has", "on the wider one"),
+        "weight decay": (f"With a weight decay of {HELD_BACK['weight_decay']}, a network has", "without it"),
+    }[word]
     found = (
-        "On a linear network with some weight decay, which has less room for wrong labels, "
-        f"{method} predicts {100 * theirs.mean():.1f} % of the held-out labels, "
-        f"{other} {100 * mine.mean():.1f} % on the wider one: "
+        f"{what} less room for wrong labels: {method} predicts {100 * theirs.mean():.1f} % of the held-out labels "
+        f"there, {other} {100 * mine.mean():.1f} % {rest}. "
     )
-    if taken:
-        return found + "the linear network is no more than one standard error behind, so it was taken."
-    return found + "the linear network is more than one standard error behind."
+    end = (
+        "no more than one standard error behind, so it was taken."
+        if taken
+        else "more than one standard error behind."
+    )
+    return f"{found}The former is {end}"
 
 
 def _told_of_gain(winner: str, gain: tuple[float, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..crowd.command import MOST_CLASSES, MOSTLY_OWN
-from ..data.tables import _number
+from ..data._cells import number_of
 from ..errors import DubitoError
 
 REMEDY = "name the column of classes with --label, or cut the numbers into ranges with a name each"
@@ -15,7 +15,7 @@ def refuse_numbers(classes: Collection[str], items: int, where: str) -> None:
     """Refuse more classes than anyone names: one for nearly every item, or most of them decimal fractions."""
     if len(classes) <= MOST_CLASSES:
         return
-    fractions = sum(_number(name) % 1 != 0 for name in classes if _number(name) == _number(name))
+    fractions = sum(number_of(name) % 1 != 0 for name in classes if number_of(name) == number_of(name))
     own = len(classes) > MOSTLY_OWN * items
     if own or fractions > len(classes) / 2:
         raise DubitoError(

@@ -260,7 +260,7 @@ def predict(job: PredictJob, say: Say) -> Path:
             "the predictions would overwrite their data", where=str(job.out), remedy="give another --out"
         )
     saved = stored.load(job.run)
-    data = read_inputs(saved.source, job.data, job.images, job.delimiter)
+    data = read_inputs(saved.source, job.data, job.images, job.delimiter, say)
     _same_inputs(data, saved.setting.shape, str(job.data))
     data = saved.scale.apply(data)
     probs: Any = predict_with(saved.model(), data).log_p.softmax(-1).double().numpy()

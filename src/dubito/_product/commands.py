@@ -22,7 +22,8 @@ Annotator = Annotated[
 ]
 Item = Annotated[str | None, typer.Option(help="Column of the item, if items have several labels.")]
 Features = Annotated[
-    str | None, typer.Option(help="Columns of numbers, with commas; else all but copies of the label.")
+    str | None,
+    typer.Option(help="Columns to learn from, with commas; else all but ids and copies of the label."),
 ]
 Clean = Annotated[str | None, typer.Option(help="Column of true labels. They are used for scoring only.")]
 Backbone = Annotated[str, typer.Option(help="Network: auto, mlp, lenet5, cnn4, resnet32, timm:NAME, ...")]

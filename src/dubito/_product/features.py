@@ -8,18 +8,18 @@ whoever means them names them with ``--features``.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..data._cells import is_gap, number_of
 from ..data._rows import Chunk
 from ..data.labels import label_text
-from ..data.tables import _number
+from ..errors import DubitoError
+from .columns import CATEGORY, COVERED, NUMBER, is_number, kind_of, text_of, usual
 from .names import CHECKED, CLEAN, IDS, LABELS
 
-MOSTLY = (
-    0.9  # share of numbers that makes a column a feature; what is no number in it is then refused by line
-)
-GAPS = ("", "none", "nan", "nat")
+YES_NO = ({"yes", "no"}, {"true", "false"}, {"y", "n"}, {"t", "f"})
 FEWEST_TO_TELL = 10  # rows, below which a column may count, or match the labels, by chance
 NAMED = "--features names it all the same"
 _UNNAMED = re.compile(r"unnamed:_\d+(_level_\d+)?")
@@ -36,8 +36,8 @@ def reason(head: Chunk, name: str, label: str, item: str | None) -> str | None:
     cells = head.cells[name]
     if (why := _by_name(name, head.cells)) is not None:
         return why
-    if not numeric(cells):
-        return _no_numbers(cells)
+    if (why := _says_nothing(cells, head.cells[label])) is not None:
+        return why
     if item is not None and not of_items(head, item, name):
         return "not the same for all labels of an item"
     if copies(cells, head.cells[label]):
@@ -65,27 +65,46 @@ def _plain(name: str) -> str:
     return "_".join(name.casefold().split())
 
 
-def _no_numbers(cells: Sequence[Any]) -> str:
-    numbers = sum(_is_number(c) for c in cells) / max(1, len(cells))
-    gaps = sum(str(c).strip().lower() in GAPS for c in cells) / max(1, len(cells))
-    if numbers == 0:
-        return "no numbers; write it as numbers, as 0 and 1 for no and yes, to use it"
-    parts = ("gaps", gaps), ("text", 1 - numbers - gaps)
-    rest = ", ".join(f"{what} in {_percent(share)}" for what, share in parts if share > 1e-9)
-    return f"{_percent(numbers)} numbers, {rest}: fill in numbers, or drop those rows, to use it"
+def _says_nothing(cells: Sequence[Any], labels: Sequence[Any]) -> str | None:
+    """Why the cells of a column make no feature, whatever it is called; None where they make one."""
+    kind = kind_of(cells)
+    if kind is None:
+        return "empty"
+    if kind != CATEGORY:
+        return None
+    if with_commas(cells):
+        return "write decimal points, not commas, to use it"
+    try:
+        counts = Counter(map(text_of, cells))
+    except DubitoError:
+        return "neither text nor numbers"
+    values, there = usual(counts), {text for text in counts if text}
+    if sum(counts[v] for v in values) < COVERED * len(cells):
+        return f"{_mixed(cells)}words that hardly repeat"
+    if len(counts) == 1:
+        return "always the same"
+    classes = {text for cell in labels if (text := label_text(cell)) is not None}
+    if there <= classes and {text.lower() for text in there} not in YES_NO:
+        return f"its values are classes, as of another label; {NAMED}"
+    return None
 
 
-def _percent(share: float) -> str:
+def with_commas(cells: Sequence[Any]) -> bool:
+    """Whether a column holds numbers that are written with a decimal comma."""
+    there = [cell for cell in cells if not is_gap(cell)]
+    points = [cell.replace(",", ".", 1) if isinstance(cell, str) else cell for cell in there]
+    return kind_of(points) == NUMBER != kind_of(there)
+
+
+def _mixed(cells: Sequence[Any]) -> str:
+    """How much of a column of words is numbers, if some is."""
+    share = sum(map(is_number, cells)) / len(cells)
+    return f"{percent(share)} numbers; the others are " if share else ""
+
+
+def percent(share: float) -> str:
+    """A share in per cent, with two digits where it is near 0 or 1."""
     return f"{100 * share:.0f} %" if 0.01 <= share <= 0.99 else f"{100 * share:.2g} %"
-
-
-def _is_number(cell: Any) -> bool:
-    return _number(cell) == _number(cell) and not isinstance(cell, bool)
-
-
-def numeric(cells: Sequence[Any]) -> bool:
-    """Whether a column holds numbers, a few slips apart."""
-    return len(cells) > 0 and sum(map(_is_number, cells)) >= MOSTLY * len(cells)
 
 
 def of_items(head: Chunk, item: str, name: str) -> bool:
@@ -121,9 +140,9 @@ def counts_up(cells: Sequence[Any]) -> bool:
         >>> counts_up([*range(1, 11)]), counts_up([*range(11), 7])
         (True, False)
     """
-    if len(cells) < FEWEST_TO_TELL or _number(cells[0]) not in (0, 1):
+    if len(cells) < FEWEST_TO_TELL or number_of(cells[0]) not in (0, 1):
         return False
-    return all(_number(cell) == _number(cells[0]) + row for row, cell in enumerate(cells))
+    return all(number_of(cell) == number_of(cells[0]) + row for row, cell in enumerate(cells))
 
 
 def why_nothing(
@@ -134,14 +153,11 @@ def why_nothing(
     if twice is not None:
         return f"columns that share a name are left out: rename one of those called {twice!r}"
     for name, cells in head.cells.items():
-        if numeric([c.replace(",", ".", 1) if isinstance(c, str) else c for c in cells]) and not numeric(
-            cells
-        ):
-            where = head.where(0, name).rpartition(", line")[2]
-            return f"write decimal points, not commas, as in line{where}: {cells[0]!r}"
-        if numeric([c for c in cells if c is not None and str(c).strip()]) and not numeric(cells):
-            return f"fill the gaps in column {name!r}, or drop those rows"
+        if name != label and with_commas(cells):
+            row = next(i for i, cell in enumerate(cells) if not is_gap(cell) and not is_number(cell))
+            where = head.where(row, name).rpartition(", line")[2]
+            return f"write decimal points, not commas, as in line{where}: {cells[row]!r}"
     if annotator:
         return "for labels alone use `dubito crowd`"
-    left = next((n for n in head.cells if n != label and numeric(head.cells[n])), None)
+    left = next((n for n in head.cells if n != label and kind_of(head.cells[n])), None)
     return None if left is None else f"column {left!r} was left out: {reason(head, left, label, item)}"

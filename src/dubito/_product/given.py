@@ -13,9 +13,9 @@ import numpy as np
 from .._audit.border import MOST_SUM_ERROR
 from ..crowd.command import ANNOTATOR, ITEM
 from ..data import image_folder, read_npy, read_npz
+from ..data._cells import number_of
 from ..data._rows import Chunk, chunks
 from ..data.labels import Coder, in_order, label_text
-from ..data.tables import _number
 from ..errors import DubitoError, nearest
 from .arrays import labels_of
 from .names import IDS, LABELS
@@ -121,7 +121,7 @@ def read_probs(path: Path, labels: Labels) -> tuple[Array, list[str]]:
     for chunk in chunks(path, wanted):
         cells = [chunk.cells[c] for c in found.values()]
         for row in range(len(chunk.numbers)):
-            numbers = [_number(column[row]) for column in cells]
+            numbers = [number_of(column[row]) for column in cells]
             if not np.isfinite(numbers).all():
                 bad = next(c for c, v in zip(found.values(), numbers) if not np.isfinite(v))
                 raise DubitoError("not a probability", where=chunk.where(row, bad), got=chunk.cells[bad][row])

@@ -13,12 +13,14 @@ from ..data._rows import chunks
 from ..data.tables import _Inputs
 from ..errors import DubitoError
 from .arrays import bare
+from .columns import Code, Columns
 from .reading import distinct, kept
 from .sources import Source, columns, role
+from .tasks import Say
 
 
 def read_inputs(
-    source: Source, path: Path, images: Path | None, delimiter: str | None = None
+    source: Source, path: Path, images: Path | None, delimiter: str | None = None, say: Say = lambda _: None
 ) -> LabelledData:
     """Inputs alone, of new data in the form that a run was trained on; labels may be missing."""
     if path.is_dir():
@@ -29,7 +31,7 @@ def read_inputs(
         if key is None:
             raise DubitoError("no array of inputs", where=str(path), expected=source.inputs or "x")
         return from_inputs(arrays[key], path.name)
-    return _table_inputs(replace(source, delimiter=delimiter or source.delimiter), path, images)
+    return _table_inputs(replace(source, delimiter=delimiter or source.delimiter), path, images, say)
 
 
 def from_inputs(x: Any, name: str) -> LabelledData:
@@ -58,7 +60,7 @@ def _folder_inputs(source: Source, path: Path) -> LabelledData:
     return kept(LabelledData(made, torch.full((len(files),), -1), ids=files, name=path.name))
 
 
-def _table_inputs(source: Source, path: Path, images: Path | None) -> LabelledData:
+def _table_inputs(source: Source, path: Path, images: Path | None, say: Say) -> LabelledData:
     if source.kind == "arrays":
         raise DubitoError(
             "this run was trained on arrays, and knows no columns",
@@ -70,9 +72,8 @@ def _table_inputs(source: Source, path: Path, images: Path | None) -> LabelledDa
     key = source.item or source.id
     key = key if key in names else None
     root = images or Path(source.images or path.parent)
-    made = _Inputs(
-        source.image, None if source.image else list(source.features), root, source.size, torch.float64
-    )
+    coded = Columns(source.codes or [Code(name) for name in source.features], fixed=True)
+    made = _Inputs(source.image, None, root, source.size) if source.image else coded
     wanted = [source.image] if source.image else list(source.features)
     for name in wanted:
         role(name, (), names, path, "features", taken=wanted)
@@ -90,6 +91,12 @@ def _table_inputs(source: Source, path: Path, images: Path | None) -> LabelledDa
                 rows.append(row)
         made.add(chunk, rows)
     inputs = made.finish(len(ids), path.name)
+    for column, strange in coded.unknown.items():
+        some = ", ".join(repr(value)[:30] for value, _ in strange.most_common(4))
+        more = ", ..." if len(strange) > 4 else ""
+        say(
+            f"note: column {column!r}: {strange.total():,} of {len(ids):,} cells count as other ({some}{more})"
+        )
     if isinstance(inputs, ImageFiles):
         inputs.mode = source.mode
     return kept(LabelledData(inputs, torch.full((len(ids),), -1), ids=distinct(ids), name=path.name))

@@ -11,7 +11,8 @@ from .._report import Fact
 from ..data import LabelledData
 from ..data._alike import alike
 from .arrays import NO_LABEL
-from .features import reason
+from .columns import CATEGORY, DATE
+from .features import percent, reason
 from .sources import Source, first_rows
 from .training import Setting
 
@@ -21,6 +22,7 @@ MOST_NAMES = 8
 def facts(data: LabelledData, source: Source) -> list[Fact]:
     """Rows, classes, annotators, labels per item, balance, inputs."""
     out = [Fact("items", len(data)), Fact("inputs", _inputs(data, source))]
+    out += _coded(data, source)
     counts = torch.bincount(given(data), minlength=data.num_classes)
     without = unlabelled(data)
     if source.kind != "folder":
@@ -164,7 +166,28 @@ def _inputs(data: LabelledData, source: Source) -> str:
     if len(shape) == 3:
         return f"images, {shape[1]} x {shape[2]}, {'grey' if shape[0] == 1 else f'{shape[0]} channels'}"
     named = f": {_names(source.features)}" if source.features else ""
-    return f"{shape.numel()} numbers each{named}"
+    several = len(source.features)
+    of = f" from {several} column{'s'[: several > 1]}" if several not in (0, shape.numel()) else ""
+    return f"{shape.numel()} numbers each{of}{named}"
+
+
+def _coded(data: LabelledData, source: Source) -> list[Fact]:
+    """Columns that are not taken as they stand: categories, dates, gaps."""
+    words = tuple(f"{c.name} {len(c.values)}" for c in source.codes if c.kind == CATEGORY)
+    dates = tuple(c.name for c in source.codes if c.kind == DATE)
+    gaps = tuple(
+        f"{c.name} {percent(c.gaps / len(data))}" for c in source.codes if c.gaps and c.kind != CATEGORY
+    )
+    out = []
+    if words:
+        out.append(
+            Fact("categories", _names(words), note="one column of 0 and 1 for each value that is not rare")
+        )
+    if dates:
+        out.append(Fact("dates", _names(dates), note="as days"))
+    if gaps:
+        out.append(Fact("gaps", _names(gaps), note="the median stands there, and one more column marks them"))
+    return out
 
 
 def _roles(source: Source) -> str:

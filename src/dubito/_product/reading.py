@@ -16,9 +16,11 @@ from .._outliers import bounds
 from ..data import ImageFiles, LabelledData, Triplets, image_folder, read_table
 from ..data._rows import chunks
 from ..data.labels import Coder
+from ..data.tables import examples
 from ..errors import DubitoError
 from .arrays import minus_one, read_arrays
 from .classes import refuse_numbers
+from .columns import Code, Columns
 from .sources import Source
 
 MOST_BYTES = 2 << 30  # images up to this are decoded once and kept; above, whenever a batch needs them
@@ -143,20 +145,19 @@ def _table(source: Source) -> tuple[LabelledData, Source]:
         root = Path(source.images or ".")
         head = next(chunks(source.path, [source.image], delimiter=source.delimiter))
         source = probed(source, root, [str(c).strip() for c in head.cells[source.image]])
-    inputs: dict[str, Any] = {"delimiter": source.delimiter, "size": source.size, "dtype": torch.float64}
-    if source.image is not None:
-        inputs |= {"image": source.image, "images": source.images}
-    else:
-        inputs["features"] = list(source.features)
+    people: dict[str, Any] = {"missing": "keep", "id": source.id}
     if source.item is not None:
-        people: dict[str, Any] = {"item": source.item, "annotator": source.annotator}
-        data = read_table(source.path, label=source.label, clean=source.clean, **people, **inputs)
+        people = {"item": source.item, "annotator": source.annotator}
+    options = {"label": source.label, "clean": source.clean, "delimiter": source.delimiter, **people}
+    if source.image is not None:
+        data = read_table(source.path, image=source.image, images=source.images, size=source.size, **options)
     else:
-        data = read_table(
-            source.path, label=source.label, clean=source.clean, id=source.id, missing="keep", **inputs
-        )
-        if source.annotator is not None:
-            data = _one_label_each(data, source)
+        columns = Columns(source.codes or [Code(name) for name in source.features])
+        data = examples(source.path, columns, source.features, **options)
+        plain = all(code == Code(code.name) for code in columns.codes)
+        source = replace(source, codes=() if plain else tuple(columns.codes))
+    if source.item is None and source.annotator is not None:
+        data = _one_label_each(data, source)
     if isinstance(data.inputs, ImageFiles):
         data.inputs.mode = source.mode
     return data, source

@@ -18,10 +18,12 @@ from ..data._rows import Chunk, chunks
 from ..data.labels import Coder, label_text
 from ..errors import DubitoError, nearest
 from .classes import refuse_numbers
+from .columns import NUMBER, Code, kind_of
 from .features import found_features, why_nothing
 from .names import CLEAN, IDS, IMAGES, INPUT_KEYS, LABELS, MASKS, SPLITS
 from .tasks import FitJob
 
+PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
 TABLES = (".csv", ".tsv", ".txt", ".tab", ".parquet", ".pq")
 
 
@@ -44,16 +46,19 @@ class Source:
     delimiter: str | None = None
     size: int | None = None
     mode: str = "RGB"
+    codes: tuple[Code, ...] = ()  # of the features, where one is more than a column of numbers without gaps
 
     def plain(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
+        """As JSON values; without codes as it was before there were any, so that older runs go on."""
+        found = asdict(self)
+        return found if self.codes else {k: v for k, v in found.items() if k != "codes"}
 
 
 def from_plain(values: dict[str, Any]) -> Source:
     """A source as it was written to a configuration."""
     lists: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return Source(**lists)
+    codes = tuple(Code(**{**code, "values": tuple(code["values"])}) for code in values.get("codes", ()))
+    return Source(**{**lists, "codes": codes})
 
 
 def find(job: FitJob) -> Source:
@@ -75,6 +80,7 @@ def find(job: FitJob) -> Source:
             where=str(path),
             expected="a .csv, .tsv, .parquet or .npz file, or a folder with one folder of images per class",
             got=path.suffix or "no suffix",
+            remedy="unpack it first" if path.suffix.lower() in PACKED else None,
         )
     return _table(job)
 
@@ -192,7 +198,7 @@ def _table(job: FitJob) -> Source:
             raise DubitoError(
                 "nothing to learn from",
                 where=str(path),
-                expected="columns of numbers, or a column of image files with --images DIR",
+                expected="columns of numbers or categories, or a column of image files with --images DIR",
                 got=", ".join(names[:12]),
                 remedy=why_nothing(names, annotator, head, label, item),
             )
@@ -206,6 +212,7 @@ def _table(job: FitJob) -> Source:
         annotator=annotator,
         features=features,
         left_out=tuple(n for n in free if n not in features),
+        codes=tuple(Code(n, kind_of(head.cells[n]) or NUMBER) for n in features),
         image=image,
         images=None if images is None else str(images),
         delimiter=delimiter,

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DubitoError
+from ._cells import numbers
 from ._files import Array
 from ._labelled import NONE_GIVEN, LabelledData, LazyInputs, Triplets
 from ._rows import Chunk, chunks, folder_of
@@ -23,7 +23,6 @@ from .images import ImageFiles, Texts
 from .labels import Coder
 
 _log = logging.getLogger("dubito")
-LARGEST = float(np.finfo(np.float32).max)  # larger numbers leave no room for their squares
 MOST_ROUNDING = 1e-2  # of a column's deviation
 
 
@@ -81,9 +80,41 @@ def read_table(
             "no inputs named",
             remedy="name the column of image paths (image=) or the columns of numbers (features=)",
         )
-    wanted = [c for c in (label, image, clean, id, item, annotator, *(features or ())) if c is not None]
-    table = chunks(source, list(dict.fromkeys(wanted)), encoding=encoding, delimiter=delimiter)
     inputs = _Inputs(image, features, Path(images) if images is not None else folder_of(source), size, dtype)
+    roles: dict[str, Any] = {"label": label, "clean": clean, "id": id, "item": item, "annotator": annotator}
+    form: dict[str, Any] = {"encoding": encoding, "delimiter": delimiter}
+    wanted = [name for name in (image, *(features or ())) if name is not None]
+    return examples(source, inputs, wanted, **roles, classes=classes, missing=missing, **form)
+
+
+class Collector(Protocol):
+    """Makes inputs of rows that stream by."""
+
+    def add(self, chunk: Chunk, rows: Sequence[int]) -> None:
+        """Take in some rows."""
+
+    def finish(self, n: int, name: str) -> Tensor | LazyInputs:
+        """The inputs of all n rows."""
+
+
+def examples(
+    source: Any,
+    inputs: Collector,
+    wanted: Sequence[str],
+    *,
+    label: str,
+    clean: str | None = None,
+    id: str | None = None,
+    item: str | None = None,
+    annotator: str | None = None,
+    classes: Sequence[object] | None = None,
+    missing: str = "refuse",
+    encoding: str | None = None,
+    delimiter: str | None = None,
+) -> LabelledData:
+    """A table whose inputs are made of the `wanted` columns by a collector; the rest is as in `read_table`."""
+    named = [c for c in (label, clean, id, item, annotator, *wanted) if c is not None]
+    table = chunks(source, list(dict.fromkeys(named)), encoding=encoding, delimiter=delimiter)
     name = Path(source).name if isinstance(source, str | os.PathLike) else "data frame"
     if item is None or annotator is None:
         return _examples(table, inputs, name, label, clean, id, classes, missing)
@@ -92,7 +123,7 @@ def read_table(
 
 def _examples(
     table: Iterator[Chunk],
-    inputs: _Inputs,
+    inputs: Collector,
     name: str,
     label: str,
     clean: str | None,
@@ -124,7 +155,7 @@ def _examples(
 
 def _crowd(
     table: Iterator[Chunk],
-    inputs: _Inputs,
+    inputs: Collector,
     name: str,
     label: str,
     clean: str | None,
@@ -191,7 +222,7 @@ class _Inputs:
         elif self.features is not None:
             block = np.empty((len(rows), len(self.features)))
             for j, column in enumerate(self.features):
-                block[:, j] = _numbers(chunk, rows, column)
+                block[:, j] = numbers(chunk, rows, column)
             self.blocks.append(block)
 
     def finish(self, n: int, name: str) -> Tensor | LazyInputs:
@@ -232,39 +263,3 @@ def _path(root: Path, chunk: Chunk, row: int, column: str) -> str:
             remedy=f"paths are relative to {root}",
         )
     return path
-
-
-def _numbers(chunk: Chunk, rows: Sequence[int], column: str) -> Array:
-    """A column of finite numbers; on failure the first cell that is none is named."""
-    cells = chunk.cells[column]
-    numbers = [_number(cells[row]) for row in rows]
-    values = np.array(numbers)
-    bad = np.flatnonzero(~(np.abs(values) <= LARGEST))
-    if len(bad):
-        cell = cells[rows[bad[0]]]
-        raise DubitoError(
-            "not a finite number",
-            where=chunk.where(rows[bad[0]], column),
-            got=repr(cell)[:60],
-            remedy=_remedy(cell, column),
-        )
-    return values
-
-
-def _remedy(cell: Any, column: str) -> str:
-    """What to do about a cell that is no number."""
-    text = str(cell).strip() if isinstance(cell, str) else ""
-    if _number(text.replace(",", ".", 1)) == _number(text.replace(",", ".", 1)) and "," in text:
-        return "write a decimal point, not a comma"
-    if text.lower() in ("", "na", "n/a", "nan", "none", "null", "inf", "-inf", "?"):
-        return "fill in or drop the row"
-    return f"write column {column!r} as numbers, as 0 and 1 for no and yes"
-
-
-def _number(cell: Any) -> float:
-    if isinstance(cell, str) and "_" in cell:
-        return math.nan  # Python would read the code 1_2 as 12
-    try:
-        return float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan

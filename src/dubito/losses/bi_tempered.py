@@ -57,6 +57,7 @@ def bi_tempered(
         >>> bi_tempered(logits, torch.tensor([0, 2]), t1=0.8, t2=1.2, reduction="none")
         tensor([0.2131, 1.0005])
     """
+    check_floating(logits, "logits")
     check_interval(t1, "t1", 0.0, 2.0, closed="left")
     _check_heavy_tail(t2, "t2", logits, dim)
     _check_iterations(iterations)
