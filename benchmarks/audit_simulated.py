@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from audit_features import out_of_fold
-from audit_scores import after, reliability
+from audit_scores import after, code, reliability
 
 HERE = Path(__file__).resolve().parents[1]
 LINES = HERE / "results" / "benchmarks" / "audit_simulated.jsonl"
@@ -104,6 +104,7 @@ def measure(name: str, noise: str, seed: int) -> dict[str, Any]:
         "data": name,
         "noise": noise,
         "seed": seed,
+        "code": code(),
         "labels": len(y),
         "noise_rate": round(float(wrong.mean()), 4),
         "model_accuracy": round(float((probs.argmax(1) == y).mean()), 4),
@@ -153,7 +154,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
-    done = {(m["data"], m["noise"], m["seed"]) for m in read()}
+    done = {(m["data"], m["noise"], m["seed"]) for m in read() if m.get("code") == code()}
     cells = [(d, n, s) for s in range(options.seeds) for d in options.data for n in NOISES]
     for cell in cells if not options.summary else ():
         if cell in done:

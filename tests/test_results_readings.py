@@ -162,7 +162,7 @@ def test_one_more_seed_than_asked_for_belongs_to_its_cell(tool):
     assert section.changes == ()
     assert [e.ours.seeds for e in section.table.entries if e.ours] == [3]
     text = "\n".join(tool("results_paper")._reduced(section))
-    assert "Seeds: 3, for 2, per cell" in text
+    assert "Seeds: 3 per cell, where 2 are asked for" in text
     assert "size 'small'; " in text
     assert "epochs" in text
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +75,29 @@ def table(cells: list[dict[str, Any]]) -> str:
     theirs = {
         m["versions"]["cleanlab"] for m in map(json.loads, LINES.read_text(encoding="utf-8").splitlines())
     }
-    codes = [m.get("code") for m in cells]
-    present = max(codes.count(code) for code in {*codes} - {None}) if any(codes) else 0
     days = sorted({m["date"][:10] for m in cells})
     out += [
         "",
         f"{len(cells)} runs, cleanlab {', '.join(sorted(theirs - {'missing'}))}, scikit-learn "
         f"{versions['scikit-learn']}, {' to '.join(dict.fromkeys([days[0], days[-1]]))}; made by "
-        f"`python tools/audit_page.py`. {'All' if present == len(cells) else present} runs are "
-        "of one version of the audit.",
+        f"`python tools/audit_page.py`. {_of_versions(cells, _group)}",
         *_of_people(),
     ]
     return "\n".join(out)
+
+
+def _of_versions(cells: list[dict[str, Any]], group: Callable[[dict[str, Any]], str]) -> str:
+    """Which runs are of which version of the audit, the newest first."""
+    runs: dict[tuple[str, str], list[str]] = {}
+    for m in cells:
+        runs.setdefault((m["date"][:10], m.get("code") or "not recorded"), []).append(GROUPS[group(m)])
+    if len({code for _, code in runs}) == 1:
+        return "All runs are of one version of the audit."
+    told = [
+        f"{day} {code}: {', '.join(f'{names.count(n)} of {n}' for n in dict.fromkeys(names))}"
+        for (day, code), names in sorted(runs.items(), reverse=True)
+    ]
+    return f"The runs are of different versions of the audit (date and fingerprint): {'; '.join(told)}."
 
 
 def people() -> list[dict[str, Any]]:
@@ -105,7 +117,7 @@ def _of_people() -> list[str]:
         f"Where every image has all three of CIFAR-10N's human labels, and they are audited as a crowd "
         f"({len(runs)} runs of {runs[0]['labels']:,} labels with the same patch features): calibration error "
         f"{mean['calibration_error']}, average precision {mean['average_precision']}, estimated and true share "
-        f"of wrong labels {each} (`python benchmarks/audit_people.py`).",
+        f"of wrong labels {each} (`python benchmarks/audit_people.py`, {runs[0]['date'][:10]}).",
     ]
 
 
@@ -153,11 +165,13 @@ def simulated() -> str:
         numbers = " | ".join(f"{f[k]:.3f}" for k in ("before", "spot 100", "top 100"))
         out.append(f"| {names[kind]} | {f['cells']:.0f} | {numbers} |")
     sets = ", ".join(dict.fromkeys(m["data"] for m in cells))
+    days = " and ".join(sorted({m["date"][:10] for m in cells}))
     return "\n".join(
         [
             *out,
             "",
-            f"Mean over {sets}, one seed each; softmax regression; `python benchmarks/audit_simulated.py`.",
+            f"Mean over {sets}, one seed each; softmax regression; {days}; "
+            "`python benchmarks/audit_simulated.py`.",
         ]
     )
 

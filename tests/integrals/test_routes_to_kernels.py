@@ -186,8 +186,8 @@ def test_the_mean_and_the_rows_that_are_left(hard: list[bool], monkeypatch: pyte
 
 def test_the_mean_loss_of_plain_inputs_is_one_call(monkeypatch: pytest.MonkeyPatch, kernels: None) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(nll, "plain", lambda *given: True)
-    monkeypatch.setattr(nll, "mean_loss", lambda *given: calls.append(given) or torch.tensor(1.0))
+    monkeypatch.setattr(fused_mean, "plain", lambda *given: True)
+    monkeypatch.setattr(fused_mean, "mean_loss", lambda *given: calls.append(given) or torch.tensor(1.0))
     expected_softmax_nll(MEAN, SCALE, TARGET, temperature=0.5, ignore_index=-1, tol=1e-3)
     expected_softmax_nll(MEAN, SCALE, TARGET, temperature=0.5, method="qmc", samples=50)
     assert [call[3:6] for call in calls] == [(0.5, -1, 1e-3), (0.5, -100, None)]

@@ -98,7 +98,7 @@ def test_csv_is_complete_and_precise():
 
 
 def test_names_from_outside_are_harmless():
-    evil = "=cmd|'<script>alert(1)</script>"
+    evil = "=cmd|'<script>alert(1)</script>.py:f"
     hostile = [fake(dataclasses.replace(c, method=evil), 0.5) for c in CONFIGS if c.method == "ce"]
     table = collect(NAME, ITEM, hostile, methods=["ce", evil])
     assert evil in [r[0] for r in table.rows]

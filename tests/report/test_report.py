@@ -235,3 +235,20 @@ def test_hundreds_of_classes_do_not_swamp_the_page(tmp_path):
     assert len(text) < 2_000_000
     assert "Of 200 classes the 60 that are confused most." in text
     assert "true species 150, given species 7: 0.6" in text
+
+
+def test_a_report_claims_no_annotators_and_no_intervals_that_an_audit_has_not(tmp_path):
+    labels, probs = [0, 0, 0, 1, 1, 1, 0, 1], [[0.9, 0.1]] * 3 + [[0.2, 0.8]] * 3 + [[0.1, 0.9], [0.3, 0.7]]
+    bare = report(audit(labels, probs, bootstrap=0), tmp_path / "bare.html").read_text(encoding="utf-8")
+    assert "noise +" in bare or "noise -" in bare
+    assert "annotators +" not in bare
+    assert "annotators -" not in bare
+    assert ">nearest<" not in bare
+    full = audit(
+        labels, probs, bootstrap=2, annotators=list("abababab"), features=[[float(v)] for v in labels]
+    )
+    page = report(full, tmp_path / "full.html").read_text(encoding="utf-8")
+    assert "annotators +" in page or "annotators -" in page
+    assert ">nearest<" in page
+    entry = audit(labels, probs, bootstrap=0).transition[0, 0]
+    assert f"{entry:.3f} to {entry:.3f}" not in bare

@@ -95,6 +95,7 @@ def audit(
     """
     _count("bootstrap", bootstrap, "0, or 2 or more", allowed=bootstrap != 1)
     _count("neighbours", neighbours, "0 or more")
+    _count("seed", seed, "0 or more")
     if hasattr(labels, "annotator_ids"):
         from .people import audit_crowd
 
@@ -104,7 +105,7 @@ def audit(
 
 
 def _count(name: str, number: Any, expected: str, allowed: bool = True) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0 or not allowed:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0 or not allowed:
         raise DubitoError(f"{name} must be a count", expected=expected, got=repr(number))
 
 
@@ -133,7 +134,7 @@ def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
     rate = float(p_wrong[todo].mean()) if len(todo) else 0.0
     error = 0.0 if draws is None or not len(todo) else _rate_error(p_wrong[todo], draws[:, todo], doubt)
     groups = _groups(inputs, log_p, best.T, p_wrong, seed)
-    noise_rate = around(rate, error)
+    noise_rate, missed = around(rate, error), unforetold(best, x)
     return Audit(
         ids=inputs.ids,
         annotators=inputs.annotators,
@@ -146,13 +147,14 @@ def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
         order=np.concatenate([todo, order[known[order] >= 0]]) if known is not None else order,
         noise_rate=noise_rate,
         transition=T,
-        transition_interval=_matrix_interval(T, matrices, doubt / max(rate, 1e-9)),
+        transition_interval=_matrix_interval(T, matrices, doubt / max(rate, 1e-9), prior * len(y)),
         class_prior=prior,
         kind=decide(nested(log_p, y, best.T), groups, rate),
         plan=relabel_plan(p_wrong, todo, draws, doubt) if len(todo) else (),
-        notes=notes(inputs, best.T, log_p, noise_rate.high, unforetold(best, x), fixed is not None),
+        notes=notes(inputs, best.T, log_p, noise_rate.high, missed, fixed is not None),
         nearby=_nearby(inputs.features, order[:200], neighbours),
         checked=known,
+        unseen=None if fixed else max(missed, noise_rate.high),
     )
 
 
@@ -232,11 +234,17 @@ def _rate_error(p_wrong: Array, draws: Array, doubt: float) -> float:
     return float((draws.mean(1).var(ddof=1) + chance + doubt**2 + 1 / (N + 2) ** 2) ** 0.5)
 
 
-def _matrix_interval(T: Array, matrices: Array | None, doubt: float) -> Array:
-    """Of the fit, and of how much of T is noise: ``I + s (T - I)``, s known but for the relative error `doubt`."""
+def _matrix_interval(T: Array, matrices: Array | None, doubt: float, size: Array) -> Array:
+    """Of the fit, of chance in the labels of a class, and of how much of T is noise.
+
+    There are `size` (K,) labels of each true class, and by the rule of succession no entry is known better than
+    ``1 / (size + 2)``. ``I + s (T - I)``: s is known but for the relative error `doubt`.
+    """
     if matrices is None:
         return np.stack([T, T], -1)
-    error = Z * np.hypot(matrices.std(0, ddof=1), doubt * (T - np.eye(len(T))))
+    n = size[:, None]
+    error = matrices.var(0, ddof=1) + T * (1 - T) / np.maximum(n, 1) + 1 / (n + 2) ** 2
+    error = Z * np.sqrt(error + (doubt * (T - np.eye(len(T)))) ** 2)
     return np.stack([np.clip(T - error, 0, 1), np.clip(T + error, 0, 1)], -1)
 
 

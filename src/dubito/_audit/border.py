@@ -60,12 +60,7 @@ def class_names(classes: Any, K: int) -> Array:
 
 def probabilities(probs: Any, name: str) -> Array:
     """An (N, K) table of finite probabilities, rows rescaled to sum to one exactly."""
-    if hasattr(probs, "detach"):
-        probs = probs.detach().cpu().numpy()
-    try:
-        p: Array = np.asarray(probs, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DubitoError(f"{name} must hold numbers", got=type(probs).__name__) from None
+    p = _table(probs, name)
     if p.ndim != 2 or p.shape[0] < 2 or p.shape[1] < 2:
         raise DubitoError(
             f"{name} must be a table", expected="(labels, classes), both at least 2", got=p.shape
@@ -76,30 +71,60 @@ def probabilities(probs: Any, name: str) -> Array:
         row = int(bad.argmax())
         raise DubitoError(
             f"{name} must hold probabilities",
-            where=f"{name}[{row}]",
+            where=f"{name}[{row}]" + (f" and {bad.sum() - 1} more rows" if bad.sum() > 1 else ""),
             got=p[row][:8].tolist(),
-            remedy="pass softmax(logits)",
+            remedy=_remedy(p),
         )
     out: Array = p / p.sum(1, keepdims=True)
     return out
+
+
+def _table(values: Any, name: str) -> Array:
+    """An array in float64, of numbers of any kind that has an order."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().double().numpy()
+    if hasattr(values, "toarray"):
+        raise DubitoError(
+            f"{name} must not be sparse",
+            got=type(values).__name__,
+            remedy="pass .toarray() or a few main axes",
+        )
+    try:
+        if np.iscomplexobj(values):
+            raise TypeError
+        out: Array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DubitoError(f"{name} must hold numbers", got=type(values).__name__) from None
+    return out
+
+
+def _remedy(p: Array) -> str:
+    """What to do about a table that does not hold probabilities."""
+    if np.isnan(p).any():
+        return "predict these rows, or leave them out with their labels"
+    if (p <= 0).all():
+        return "these look like log-probabilities: pass exp(probs)"
+    if (p < 0).any():
+        return "pass softmax(logits)"
+    sums = p.sum(1)
+    if (np.abs(sums - 100) < 100 * MOST_SUM_ERROR).all():
+        return "these look like per cent: divide by 100"
+    return f"each row must sum to one, these to {sums.min():.3g} to {sums.max():.3g}"
 
 
 def feature_table(features: Any, N: int) -> Array | None:
     """(N, d) finite features, standardised; None stays."""
     if features is None:
         return None
-    if hasattr(features, "detach"):
-        features = features.detach().cpu().numpy()
-    try:
-        x: Array = np.asarray(features, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DubitoError("features must hold numbers", got=type(features).__name__) from None
+    x = _table(features, "features")
     if x.ndim < 2 or len(x) != N or x.size == 0:
         raise DubitoError("features must give one row per label", expected=f"({N}, ...)", got=x.shape)
     x = x.reshape(N, -1)
     bad = ~np.isfinite(x).all(1)
     if bad.any():
         raise DubitoError("features must be finite", where=f"features[{int(bad.argmax())}]")
+    scale = np.maximum(np.abs(x).max(0), 1e-300)  # so that the spread of huge values is finite
+    x = x / scale
     spread = x.std(0)
     out: Array = (x - x.mean(0)) / np.where(spread > 0, spread, 1.0)
     return out

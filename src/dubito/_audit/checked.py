@@ -127,15 +127,27 @@ def moved_to(q: Array, labels: Array, p_wrong: Array) -> Array:
 
 def read_checked(checked: Any, classes: Array, N: int) -> Array:
     """Codes of the true classes (N,), -1 where a label was not checked (None or NaN)."""
-    values = list(checked)
+    try:
+        values = list(checked)
+    except TypeError:
+        raise DubitoError(
+            "checked must be a column", expected="a class or None for each label", got=repr(checked)[:80]
+        ) from None
     if len(values) != N:
         raise DubitoError("checked and probs must be of one length", expected=N, got=len(values))
-    rows = [i for i, v in enumerate(values) if v is not None and not (isinstance(v, float) and math.isnan(v))]
+    rows = [i for i, v in enumerate(values) if not _missing(v)]
     out = np.full(N, -1, dtype=np.int64)
     if rows:
         column = as_column([values[i] for i in rows], "checked")
         out[rows] = encode_with(column, classes, "checked", "None where a label was not checked")
     return out
+
+
+def _missing(value: Any) -> bool:
+    """None, NaN, or pandas' NA, known by its name as pandas may not be installed."""
+    return (
+        value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
+    )
 
 
 def spot_check(order: Array, n: int = SPOT) -> Array:

@@ -152,7 +152,10 @@ def by_features(features: Array, group: Array, p_wrong: Array, seed: int) -> Arr
     from sklearn.model_selection import KFold, cross_val_predict
 
     word = seed % 2**32  # what scikit-learn takes
-    axes = PCA(min(10, *features.shape), random_state=word).fit_transform(within(features, group))
+    beyond = within(features, group)
+    if not beyond.any():  # features that tell no more than the class
+        return np.zeros(len(group), dtype=np.int64)
+    axes = PCA(min(10, *features.shape), random_state=word).fit_transform(beyond)
     axes = axes / max(float(axes.std()), 1e-12)
     inputs = within(np.concatenate([axes, axes**2], 1), group)
     rest = within(p_wrong[:, None], group)[:, 0]

@@ -25,7 +25,8 @@ MOST_CLASSES = 50  # above, and with few labels, calibration is one number b ins
 class Fit:
     """Maximum of the penalised likelihood: calibration W, c, transition matrix T, and the log-likelihood.
 
-    With `heat` (N,) the noise of each label is that multiple of T's: ``T_n = I + h_n (T - I)``.
+    With `heat` (N,) the noise of each label is that multiple of T's: ``T_n = I + h_n (T - I)``. Where the noise is
+    `alike`, T has one rate for all classes and all errors, instead of being free.
     """
 
     W: Array
@@ -33,6 +34,7 @@ class Fit:
     T: Array
     log_likelihood: float
     heat: Array | None = None
+    alike: bool = False
 
 
 def even(K: int) -> Array:
@@ -56,7 +58,14 @@ def centred_logs(probs: Array) -> Array:
 
 def clean(fit: Fit, x: Array) -> Array:
     """``log p(true = k | x) = log softmax(W x + c)``, (N, K)."""
-    return _log_softmax(x @ fit.W.T + fit.c)
+    return _log_softmax(calibrated(x, fit.W, fit.c))
+
+
+def calibrated(x: Array, W: Array, c: Array) -> Array:
+    """``W x + c`` (N, K), of many classes, where W is a multiple of the identity, without the N K^2 products."""
+    b = W.diagonal()
+    out: Array = (x @ W.T if np.count_nonzero(W) > np.count_nonzero(b) else x * b) + c
+    return out
 
 
 def chances(seen: Array, labels: Array, heat: Array | None = None) -> Array:
@@ -86,10 +95,15 @@ def counts(q: Array, labels: Array, weights: Array | None = None) -> Array:
 
 
 def judge_without_own(
-    log_p: Array, T: Array, labels: Array, strength: float, heat: Array | None = None
+    log_p: Array, T: Array, labels: Array, strength: float, heat: Array | None = None, alike: bool = False
 ) -> Array:
-    """The posterior with each label's own share taken out of the matrix that judges it, (N, K)."""
+    """The posterior with each label's own share taken out of the matrix that judges it, (N, K).
+
+    In one rate of all labels (`alike`) that share is too small to matter.
+    """
     q, _ = posterior(log_p, T, labels, heat)
+    if alike:
+        return q
     C = counts(q, labels) + strength * T
     above = np.maximum(C.T[labels] - q, 1e-12)
     below = np.maximum(C.sum(1) - q, 1e-12)
@@ -163,13 +177,15 @@ class _Problem:
 
     def __init__(self, x: Array, labels: Array, begin: Fit, weights: Array | None) -> None:
         self.x, self.labels, self.begin, self.weights = x, labels, begin, weights
-        self.heat = begin.heat
+        self.heat, self.alike = begin.heat, begin.alike
         self.N, self.K = x.shape
+        self.of_T = 1 if self.alike else self.K**2  # parameters of T, the last of the vector
         self.total = self.N if weights is None else float(weights.sum())
         self.full = self.K <= MOST_CLASSES and self.N >= 5 * self.K**2
         rates = 1 - np.diag(begin.T)
         mean = float(np.clip(rates.mean(), 1e-3, 0.9))
-        self.prior = prior_strength(self.K) * blend(np.full(self.K, mean), even(self.K))
+        strength = prior_strength(self.K) / (self.K if self.alike else 1)
+        self.prior = strength * blend(np.full(self.K, mean), even(self.K))
 
     def solve(self, steps: int) -> Fit:
         from scipy.optimize import minimize
@@ -178,24 +194,29 @@ class _Problem:
             self.value, self.pack(), jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20}
         )
         W, c, T = self.unpack(found.x)
-        _, total = posterior(_log_softmax(self.x @ W.T + c), T, self.labels, self.heat)
+        _, total = posterior(_log_softmax(calibrated(self.x, W, c)), T, self.labels, self.heat)
         value = float(total.sum() if self.weights is None else total @ self.weights)
-        return Fit(W, c, T, value, self.heat)
+        return Fit(W, c, T, value, self.heat, self.alike)
 
     def pack(self) -> Array:
-        W = self.begin.W
+        W, T = self.begin.W, np.maximum(self.begin.T, 1e-12)
         scale = W.ravel() if self.full else np.array([np.trace(W) / self.K])
-        return np.concatenate([scale, self.begin.c, np.log(np.maximum(self.begin.T, 1e-12)).ravel()])
+        rate = np.clip(1 - T.diagonal().mean(), 1e-9, 1 - 1e-9)
+        noise = np.log([rate / (1 - rate)]) if self.alike else np.log(T).ravel()
+        return np.concatenate([scale, self.begin.c, noise])
 
     def unpack(self, theta: Array) -> tuple[Array, Array, Array]:
         K, n = self.K, self.K**2 if self.full else 1
         W = theta[:n].reshape(K, K) if self.full else theta[0] * np.eye(K)
-        T = np.exp(_log_softmax(theta[n + K :].reshape(K, K)))
+        if self.alike:
+            T = blend(np.full(K, 1 / (1 + np.exp(-theta[-1]))), even(K))
+        else:
+            T = np.exp(_log_softmax(theta[n + K :].reshape(K, K)))
         return W, theta[n : n + K], np.maximum(T, 1e-12)
 
     def value(self, theta: Array) -> tuple[float, Array]:
         W, c, T = self.unpack(theta)
-        log_p = _log_softmax(self.x @ W.T + c)
+        log_p = _log_softmax(calibrated(self.x, W, c))
         q, total = posterior(log_p, T, self.labels, self.heat)
         push = np.exp(log_p) - q
         if self.weights is not None:
@@ -203,10 +224,14 @@ class _Problem:
         off = W - np.trace(W) / self.K * np.eye(self.K)
         value = -total.sum() + RIDGE * self.total / 2 * (off**2).sum() + (c**2).sum() / 2
         value -= (self.prior * np.log(T)).sum()
-        to_W = push.T @ self.x + RIDGE * self.total * off
-        to_scale = to_W.ravel() if self.full else np.array([np.trace(to_W)])
+        if self.full:
+            to_scale = (push.T @ self.x + RIDGE * self.total * off).ravel()
+        else:
+            to_scale = np.array([np.vdot(push, self.x)])
         C = counts(self.through(q, log_p, T, total), self.labels, self.weights) + self.prior
         to_T = C.sum(1, keepdims=True) * T - C  # through the logits of the rows
+        if self.alike:  # through the log-odds of the rate
+            to_T = np.array([np.trace(C) - C.sum() * T[0, 0]])
         gradient = np.concatenate([to_scale, push.sum(0) + c, to_T.ravel()])
         return float(value) / self.total, gradient / self.total
 

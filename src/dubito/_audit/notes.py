@@ -6,9 +6,9 @@ import numpy as np
 
 from .border import Inputs
 from .likelihood import Array
+from .result import HIDDEN
 
 UNSURE = 0.7  # mean certainty of the calibrated model below which its verdicts deserve doubt themselves
-HIDDEN = 0.02  # wrong labels beyond the interval that are worth a note
 FEW = 10  # labels per class below which a row of the matrix is mostly prior
 APART = 1 / 3  # of the items may have another likeliest class once calibrated
 
@@ -36,6 +36,11 @@ def notes(
             f"errors on the very items that the model finds hard look like difficulty: up to {100 * missed:.0f} % "
             "of the labels could be wrong without showing; to know, check a spot sample (spot_check) and give it "
             "back (--gold; in Python checked=)"
+        )
+    if not corrected and bool((inputs.probs.argmax(1) == y).all()):
+        out.append(
+            "the model agrees with every label, so nothing can be found: if it was trained on these very labels, "
+            "predict them out of fold"
         )
     few = np.flatnonzero(np.bincount(y, minlength=K) < FEW)
     if len(few):

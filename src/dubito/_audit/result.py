@@ -19,6 +19,7 @@ from .kinds import Kind
 from .likelihood import Array
 
 WHY = ("model", "annotators", "prior")
+HIDDEN = 0.02  # wrong labels beyond the interval of the noise rate that are worth a word
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class Audit:
         plan: what checking the most suspicious labels brings.
         notes: what to keep in mind when reading the numbers.
         checked: ``(N,)`` true classes of labels that were checked, -1 elsewhere; None where none were told.
+        unseen: share of labels that could be wrong where people err on the very items that are hard, which the
+            interval of `noise_rate` does not cover. None where checked labels or several labels per item do.
     """
 
     ids: Array
@@ -103,6 +106,7 @@ class Audit:
     notes: tuple[str, ...]
     nearby: dict[int, tuple[int, ...]] = field(default_factory=dict, repr=False)
     checked: Array | None = None
+    unseen: float | None = None
 
     @property
     def unchecked(self) -> int:
@@ -138,9 +142,11 @@ class Audit:
 
     def __repr__(self) -> str:
         rate = self.noise_rate
+        seen = self.unseen is None or self.unseen <= rate.high + HIDDEN
+        more = "" if seen else f"; {100 * float(self.unseen or 0):.0f} if errors look like difficulty"
         return (
             f"Audit({len(self.given)} labels, {100 * rate.value:.1f} % wrong "
-            f"({100 * rate.low:.1f} to {100 * rate.high:.1f}), {self.kind} noise)"
+            f"({100 * rate.low:.1f} to {100 * rate.high:.1f}{more}), {self.kind} noise)"
         )
 
     def suspicious(self, n: int = 20) -> list[Suspect]:

@@ -19,6 +19,7 @@ from .likelihood import (
     judge_without_own,
     posterior,
 )
+from .shapes import odds_of_free, spread
 
 # To both sides of the best fit; a share is a scale, so its values are denser near 0.
 SHARES = (1.0, 1.15, 1.3, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
@@ -50,7 +51,23 @@ class Weighed:
 
 
 def explain(x: Array, labels: Array, best: Fit) -> Weighed:
-    """All explanations: noise alike everywhere, or more of it where the model doubts, each with its shares.
+    """All explanations: the matrix free or symmetric, noise growing with doubt or not, and how much of it there is.
+
+    Noise that follows the input leaves a pattern in a free matrix, which then misjudges the other labels: what the
+    pattern does not foretell seems right. So the free matrix counts by its odds against symmetric noise (`shapes`),
+    and for the rest the same explanations do with their mean rate in all entries.
+    """
+    weighed = by_doubt(x, labels, best)
+    odds = odds_of_free(x, labels, best)
+    if odds > 1 - NEGLIGIBLE:
+        return weighed
+    free = [(odds * w, part) for w, part in weighed.parts] if odds > NEGLIGIBLE else []
+    evened = [((1 - odds if free else 1.0) * w, spread(x, part)) for w, part in weighed.parts]
+    return replace(weighed, parts=(*free, *evened))
+
+
+def by_doubt(x: Array, labels: Array, best: Fit) -> Weighed:
+    """Noise alike everywhere, or more of it where the model doubts, each with its shares.
 
     The second has one parameter more, and counts by its odds ``exp(gain - log(N) / 2)`` (BIC).
     """
@@ -151,7 +168,7 @@ def judge(x: Array, labels: Array, weighed: Weighed, strength: float) -> Array:
     K = x.shape[1]
     q = np.zeros_like(x)
     for weight, part in weighed.parts:
-        q += weight * judge_without_own(clean(part, x), part.T, labels, strength, part.heat)
+        q += weight * judge_without_own(clean(part, x), part.T, labels, strength, part.heat, part.alike)
     C = counts(q, labels) + 1e-12
     by_label = (C / C.sum(0)).T[labels]
     blind = 1 / (len(labels) / K + 2)
@@ -162,7 +179,7 @@ def judge(x: Array, labels: Array, weighed: Weighed, strength: float) -> Array:
 def shrink(fit: Fit, T: Array, share: float) -> Fit:
     """The fit with only a share of the noise of T, or with more of it."""
     eye = np.eye(len(T))
-    return Fit(fit.W, fit.c, np.maximum(eye + share * (T - eye), 1e-12), fit.log_likelihood, fit.heat)
+    return replace(fit, T=np.maximum(eye + share * (T - eye), 1e-12))
 
 
 def settle(x: Array, labels: Array, begin: Fit, weights: Array | None = None, steps: int = STEPS) -> Fit:

@@ -41,6 +41,8 @@ def from_audit(
             "cannot report on this", expected="ReportData or an Audit", got=type(audit).__name__
         )
     names = [str(c) for c in audit.classes.tolist()]
+    low, high = audit.transition_interval[..., 0], audit.transition_interval[..., 1]
+    known = bool((low < high).any())  # no refits, no intervals: those of no width would look like certainty
     return ReportData(
         title=title or "Label audit",
         summary=_summary(audit),
@@ -51,8 +53,8 @@ def from_audit(
             names,
             names,
             audit.transition.tolist(),
-            audit.transition_interval[..., 0].tolist(),
-            audit.transition_interval[..., 1].tolist(),
+            low.tolist() if known else None,
+            high.tolist() if known else None,
         ),
         annotators=_annotators(audit),
         suspicions=[
@@ -62,7 +64,7 @@ def from_audit(
                 s.suggested,
                 s.p_wrong,
                 s.annotator,
-                s.why,
+                _why(s.why, audit.annotators is not None),
                 s.neighbours,
                 _picture(thumbnails, s.row),
             )
@@ -80,6 +82,11 @@ def from_audit(
         command=command,
         versions=versions(),
     )
+
+
+def _why(parts: dict[str, float], annotators: bool) -> dict[str, float]:
+    """Where nobody was named, how such labels come about is not said of annotators."""
+    return parts if annotators else {"noise" if k == "annotators" else k: v for k, v in parts.items()}
 
 
 def _picture(thumbnails: Any, row: int) -> Any:
