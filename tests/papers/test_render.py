@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import re
+from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
@@ -97,8 +98,10 @@ def test_csv_is_complete_and_precise():
     assert (ln["seeds"], ln["paper"], ln["verdict"]) == ("5", "96.54", "agrees")
 
 
-def test_names_from_outside_are_harmless():
-    evil = "=cmd|'<script>alert(1)</script>.py:f"
+def test_names_from_outside_are_harmless(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    evil = "=cmd|'<script>alert(1).py:f"
+    Path(evil.partition(":")[0]).write_text("def f(**options): ...\n", encoding="utf-8")
     hostile = [fake(dataclasses.replace(c, method=evil), 0.5) for c in CONFIGS if c.method == "ce"]
     table = collect(NAME, ITEM, hostile, methods=["ce", evil])
     assert evil in [r[0] for r in table.rows]
