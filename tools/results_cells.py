@@ -140,7 +140,8 @@ def _seedless(paper: str, item: str, size: str, data: str | None) -> frozenset[C
 
 
 @cache
-def _searched(paper: str, item: str, size: str) -> frozenset[str]:
+def searched_ids(paper: str, item: str, size: str) -> frozenset[str]:
+    """The ids of all points of an item's search, on the paper's data."""
     search = items(paper)[item].search
     return frozenset(run_id(c) for c in search(size, None, None)) if search else frozenset()
 
@@ -154,7 +155,7 @@ def _changed(paper: str, item: Item, runs: dict[str, Result]) -> list[Section]:
         if run.config.data not in {c.data for c in configs}:
             data, configs = run.config.data, wanted(paper, item.id, size, run.config.data)
         in_a_table = any(run.config.cell in _seedless(paper, other, size, data) for other in items(paper))
-        if in_a_table or id_ in _searched(paper, item.id, size):
+        if in_a_table or id_ in searched_ids(paper, item.id, size):
             continue
         groups.setdefault((data, _changes(run.config, configs, item)), []).append(run)
     made = []

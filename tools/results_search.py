@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from results_cells import Section, wanted_ids
+from results_cells import Section, searched_ids, wanted_ids
 from results_words import noise_words, parameters
 
 from dubito.papers.choose import VALIDATION, searched
@@ -20,7 +20,8 @@ Points = dict[tuple[str, tuple[tuple[str, Any], ...]], Result]
 def search(section: Section, results: Sequence[Result]) -> Iterator[str]:
     """A table of the places whose search is finished; nothing without one."""
     known = wanted_ids(section.paper, section.item.id, section.table.size, section.data)
-    mine = [r for r in results if r.config.item == section.item.id]
+    tried = searched_ids(section.paper, section.item.id, section.table.size)
+    mine = [r for r in results if r.id in tried or (r.id in known and r.config.item == section.item.id)]
     if section.changes or all(r.id in known for r in mine):
         return
     choices = searched(section.item, results, section.table.size, section.data)

@@ -51,10 +51,14 @@ print(reports[0])  # which method, why, how many points, and the error it knows 
 
 With up to three factors a Gauss-Hermite rule over them goes around the quadrature. Where the factors are large beside
 the rest of the noise and the temperature, p is a step in them, and orders of a rule may agree on a wrong value: such
-rows are held against 8,192 quasi-random points, and all classes have to sum to 1. `predictive_variance` gives the
+rows are held against 8,192 quasi-random points and, where these may miss what lies far out, against points about the
+mode; and all classes have to sum to 1. `predictive_variance` gives the
 variance of the softmax without keeping draws. A temperature can be learned (`het:temperature=learned`, or any module as
 the model's `temperature`) or chosen on validation log-likelihood (`compose.search`);
 [what temperature does](temperature.md) is a page of its own.
+`torch.compile` calls these functions as they are, between two graphs, so that code around them compiles in its usual time and
+gives the same numbers; none of their rules can be part of a graph with `fullgraph=True`. `expected_sigmoid`,
+`expected_log_sigmoid` and `sampled_log_softmax`, which takes draws that are given, can.
 `dubito/integrals/standalone.py` is one file that needs PyTorch alone: value, gradients and error, slower by far. Copy it.
 
 The tests hold log p to 1e-6 in float64 and 1e-4 in float32 against independently coded quadrature and mpmath, for scales
