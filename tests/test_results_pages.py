@@ -247,7 +247,7 @@ def test_every_result_line_is_on_a_page(tool):
     for paper, results in cells.read_all(ROOT / "results").items():
         shown = {r.id for s in cells.sections(paper, results) for r in s.runs}
         left = [r for r in results if r.id not in shown]
-        assert all(r.id in cells._searched(paper, r.config.item, r.config.size) for r in left)
+        assert all(r.id in cells.searched_ids(paper, r.config.item, r.config.size) for r in left)
 
 
 def test_benchmarks_are_no_results(tool, tmp_path):
