@@ -90,7 +90,9 @@ def test_methods_that_are_not_there_are_refused_once_and_before_any_run(tmp_path
         with pytest.raises(DubitoError, match="did you mean 'gce'"):
             invoke(command, NAME, "--methods", "ce,gcee", "--size", "smoke")
     with pytest.raises(DubitoError, match="has no method 'mine'"):
-        invoke("run", NAME, "--methods", f"{tmp_path}/own.py:mine", "--size", "smoke", "--out", tmp_path / "o")
+        invoke(
+            "run", NAME, "--methods", f"{tmp_path}/own.py:mine", "--size", "smoke", "--out", tmp_path / "o"
+        )
     assert not (tmp_path / "o").exists()
 
 

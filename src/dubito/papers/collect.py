@@ -116,7 +116,13 @@ def collect(
             judged, params = verdict(ours, paper, metric, lost), members[0].params
             entries.append(Entry(row, column, metric, ours, paper, judged, params=params, lost=lost))
     tested = _test(entries, item, item.reference if reference is None else reference, corrected)
-    return Table(name, item.title, size, tuple(tested), _facts(list(used.values()), len(configs), len({c.seed for c in configs})))
+    return Table(
+        name,
+        item.title,
+        size,
+        tuple(tested),
+        _facts(list(used.values()), len(configs), len({c.seed for c in configs})),
+    )
 
 
 def _places(

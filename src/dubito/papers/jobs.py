@@ -20,7 +20,13 @@ from .streams import LANES, on_streams
 from .sweep import Report, report, sweep
 
 Say = Callable[[str], Any]
-RATED = ("resample", "flip_to_other", "pair_flip", "asymmetric", "one_sided")  # kinds of noise that have a rate
+RATED = (
+    "resample",
+    "flip_to_other",
+    "pair_flip",
+    "asymmetric",
+    "one_sided",
+)  # kinds of noise that have a rate
 OPTIONS = ("size", "data")  # of the command: they change more than the field of that name
 
 
