@@ -24,8 +24,8 @@ READINGS: dict[str, tuple[str, ...]] = {
         "Not stated: the numbers of training samples in figures 1 and 6 (here 1, 10, 100, 1,000). On streams the "
         "images of a batch share their draws from 1,000 samples on.",
         "Segmentation (table 2, figures 2 to 4): the paper starts from weights of its own second phase, which are "
-        "private; here they are those of ImageNet. Not stated: momentum .9, batches of 16, DeepLab's scales, crops"
-        " and flips, a constant rate, no weight decay, the enlarged training part of VOC; it is the logarithms of "
+        "private; here they are those of ImageNet. Not stated: momentum .9, batches of 16, DeepLab's scales, crops "
+        "and flips, a constant rate, no weight decay, the enlarged training part of VOC; it is the logarithms of "
         "probabilities that are enlarged to the image; the temperatures are .01 and those of the images up to 10. "
         "Nothing is trained again on training and validation images together for the test figures, whose output "
         "stride is 16 where the paper has 8. Figure 3 shows images of the set in place of a photograph from the "
@@ -35,26 +35,26 @@ READINGS: dict[str, tuple[str, ...]] = {
         "MNIST: 45,000 images for training and 5,000 for validation out of the first 50,000, as in the "
         "released code; the paper says a tenth for validation. Exactly the stated share of labels is "
         "drawn anew.",
-        "From the released code: the layers of LeNet-5 (5x5 convolutions of 6, 16 and 120 filters, one dense layer"
-        " of 84), target smoothing t = .01 (.1 on Clothing1M) over the classes and the dummy, Glorot's start and "
-        "Adam's eps 1e-7 on MNIST, weight decay on all parameters (on Clothing1M on kernels alone; the code decays"
-        " the bias of the last layer too), CIFAR-10's statistics, two pixels of padding. Clothing1M: a tenth of "
-        "the rate after epoch 5, 18,976 images of each class in an epoch, windows of 224 pixels out of 256, flips,"
-        " its own statistics.",
+        "From the released code: the layers of LeNet-5 (5x5 convolutions of 6, 16 and 120 filters, one dense layer "
+        "of 84), target smoothing t = .01 (.1 on Clothing1M) over the classes and the dummy, Glorot's start and "
+        "Adam's eps 1e-7 on MNIST, weight decay on all parameters (on Clothing1M on kernels alone; the code decays "
+        "the bias of the last layer too), CIFAR-10's statistics, two pixels of padding. Clothing1M: a tenth of the "
+        "rate after epoch 5, 18,976 images of each class in an epoch, windows of 224 pixels out of 256, flips, its "
+        "own statistics.",
         "CIFAR-10, asymmetric: trucks are called automobiles too, as in the code; the printed list leaves "
         "them out.",
         "NAN: noisy targets do not sum to one. The authors of NAN differentiate the loss as it is; the code here "
         "is TensorFlow's, whose cross-entropy has the gradient p - w whatever the sum, which is weaker noise: "
         "here the noise of each target is centred, which is the same up to a shift of all logits alike. Runs "
         "with the noise as it is are kept.",
-        "Not stated: on MNIST pixels divided by 255; 1,000 samples and scales as softplus + .001 for the "
-        "heteroscedastic methods; forward correction takes its matrix "
+        "Not stated: 1,000 samples for the heteroscedastic methods; forward correction takes its matrix "
         "from plain training, the best example below the 97th percentile of each class (the top on "
         "CIFAR-100).",
-        "Not stated: He's start of the WideResNet; isotropic and diagonal covariances have the root lam plus a "
-        "square, with the temperature and lam that the paper chose for the full form; the bi-tempered normaliser "
-        "is exact, not five iterations; mean and covariance have a linear layer each, also on MNIST; images are "
-        "padded after they are normalised.",
+        "Not stated: on MNIST pixels divided by 255; scales of the heteroscedastic methods as softplus + .001; "
+        "He's start of the WideResNet; isotropic and diagonal covariances have the root lam plus a square, with "
+        "the temperature and lam that the paper chose for the full form; the bi-tempered normaliser is exact, not "
+        "five iterations; mean and covariance have a linear layer each, also on MNIST; images are padded after "
+        "they are normalised.",
         'Figure 3: "gradient descent" is read as Adam\'s, since 2,000 plain steps of 1e-4 hardly leave the start '
         "(such runs are among the results). Not stated: 500 points with a spread of .1, a fifth of the labels "
         "flipped, t = .01, temperature and lam 1.",
@@ -114,8 +114,8 @@ READINGS: dict[str, tuple[str, ...]] = {
         "learns the labels as they are; table 1b prints more for it than for plain training.",
         "The plain network of the paper has an L2 penalty of a weight that is not given; here it has none.",
         "Figure 7 is of ultrasound images that are not public: LabelMe stands in, with a perceptron on 512 "
-        "features of a pretrained network (two hidden layers of 2,000), each standardised by the training items; a"
-        " tenth of the items is held out and judged by the vote.",
+        "features of a pretrained network (two hidden layers of 2,000), each standardised by the training items; a "
+        "tenth of the items is held out and judged by the vote.",
         "CIFAR-10: a ResNet-50 with a 3x3 stem and He's start; Adam's eps is 1e-8.",
         "CIFAR-10's four matrices are in a picture only: ours are made to its description, right 45 % of "
         "the time.",
