@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 import shlex
 from pathlib import Path
 
 import pytest
+import torch
 
 from dubito.errors import DubitoError
+from dubito.heads import Point
+from dubito.model import Model
 from dubito.papers import PAPERS, item
 from dubito.papers.configs import run_id
 from dubito.papers.jobs import Job, chosen
 from dubito.papers.readings import READINGS
 from dubito.papers.results import Result
+from dubito.procedures import GeneralisedEM
 
 TOOLS = Path(__file__).resolve().parents[1] / "tools"
 pytestmark = pytest.mark.skipif(
@@ -80,6 +85,23 @@ def test_every_paper_says_how_it_is_read(tool):
         lines = list(tool("results_protocol").readings(paper))
         assert lines[0] == "## How the protocol is read"
         assert len(lines) > 5
+
+
+@pytest.mark.parametrize(("size", "asked", "epoch"), [("paper", 100, 1_080), ("small", 20, 1_080)])
+def test_rounds_that_are_shorter_than_an_epoch_are_as_few_as_the_readings_say(size, asked, epoch):
+    """Tanno et al. figure 5 has rounds of 1,000 steps, and EM ends a round between epochs only."""
+    config = max(
+        (c for c in item("tanno2019.figure5").make(size, None, None) if c.method == "gem"),
+        key=lambda c: c.param("rounds"),
+    )
+    assert (config.param("rounds"), config.train // config.batch) == (asked, epoch)
+    epochs = -(-config.steps // epoch)
+    em = GeneralisedEM(Model(torch.nn.Identity(), Point(2, 2)), rounds=asked)
+    em.epochs = epochs
+    rounds = sum(em.round_ends(e) for e in range(epochs)) + 1  # the last ends with the run
+    (said,) = (line for line in READINGS["tanno2019"] if "round ends between epochs" in line)
+    assert f"{rounds}" in re.findall(r"\d+", said)
+    assert rounds == epochs < asked
 
 
 def test_agreement_counts_every_judged_cell_once_and_names_wide_spread(tool):

@@ -54,8 +54,8 @@ def _grid(section: Section) -> Iterator[str]:
         rows = [row for row in rows if any(there == row for there, _ in seeds)]
         columns = [column for column in columns if any(there == column for _, there in seeds)]
     changed = f"; changed: {'; '.join(section.changes)}" if section.changes else ""
-    seeds_wanted = f"{section.seeds} {'seed' if section.seeds == 1 else 'seeds'} wanted"
-    yield f"### {section.title} ({table.size}, {seeds_wanted}{changed})"
+    asked = "1 seed" if section.seeds == 1 else f"{section.seeds} seeds"
+    yield f"### {section.title} ({table.size}, {asked} wanted{changed})"
     yield ""
     yield "| | " + " | ".join(column_words(section.item, c) for c in columns) + " |"
     yield "|---|" + "---|" * len(columns)

@@ -149,7 +149,10 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
         yield "Mean ± standard deviation over seeds (number of seeds); no paper value."
     if any(e.mark for e in table.entries):
         against = section.item.reference
-        yield f"Marks: differs from {against} in a paired t-test over seeds, * p < .05, † p < .01, ‡ p < .001."
+        yield (
+            f"Marks: differs from {against} in a paired t-test over seeds, as in the paper not corrected for "
+            "their number: * p < .05, † p < .01, ‡ p < .001."
+        )
     for column in dict.fromkeys(column for column, _ in table.columns) if section.item.printed else ():
         cells = [e for e in table.entries if e.column == column and e.ours is not None]
         if cells:

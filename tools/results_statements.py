@@ -21,8 +21,8 @@ def statements(paper: str, results: Sequence[Result]) -> Iterator[str]:
         "A comparison holds, or fails, where Student's 95 % interval of the difference paired by seed lies on one "
         "side of 0, with at least three seeds; that two cells do not differ significantly can be told with as many "
         "seeds as the paper's, and which of two spreads is the smaller by an F test at .05. A statement holds if "
-        "all its comparisons do. Where data sets are missing it cannot be told as a whole; the comparisons that "
-        "can be made are counted."
+        "all its comparisons do, and fails if one does; they are not corrected for their number. Where data sets "
+        "are missing it cannot be told as a whole; the comparisons that can be made are counted."
     )
     findings = check(paper, results)
     yield from ("", *HEAD, *(_row(paper, f) for f in findings), "")

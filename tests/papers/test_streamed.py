@@ -107,6 +107,15 @@ def test_a_matrix_comes_from_training_on_the_same_labels():
     assert {stacked.place(c) for c in corrected} == {stacked.place(c) for c in plain}
     shorter = dataclasses.replace(plain[0], epochs=100, size="small")
     assert stacked.place(shorter) != stacked.place(plain[0])
+    # A matrix read from a network trained otherwise is another matrix.
+    for change in (
+        {"lr": 0.05},
+        {"batch": 64},
+        {"augment": "none"},
+        {"weight_decay": 0.0},
+        {"exact": "redrawn"},
+    ):
+        assert stacked.place(dataclasses.replace(plain[0], **change)) != stacked.place(plain[0]), change
 
 
 def test_a_matrix_read_at_another_percentile_is_refused():

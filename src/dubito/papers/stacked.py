@@ -7,6 +7,7 @@ examples and hyper-parameters, exactly as the plain runner would give it.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -235,7 +236,7 @@ def read_matrix(config: Config, probabilities: Tensor) -> Tensor:
     return anchor_transition(probabilities.double(), percentile=percentile, at=at)  # type: ignore[arg-type]
 
 
-def estimated_matrix(first: dict[tuple[Any, ...], Result], config: Config) -> Tensor:
+def estimated_matrix(first: dict[Config, Result], config: Config) -> Tensor:
     """The matrix that a finished run of cross-entropy on the same data, noise and seed has estimated."""
     if place(config) not in first:
         raise DubitoError(
@@ -252,11 +253,11 @@ def estimated_matrix(first: dict[tuple[Any, ...], Result], config: Config) -> Te
     return torch.tensor(first[place(config)].history["transition"], dtype=torch.float64)
 
 
-def place(config: Config) -> tuple[Any, ...]:
-    """What a first stage and its second share: data and labels, network, length of training, seed."""
-    labels = config.labels, config.noise, config.rate, config.matrix
-    length = config.size, config.epochs, config.steps
-    return config.paper, config.data, *labels, config.network, *length, config.seed
+def place(config: Config) -> Config:
+    """What a first stage and its second share: everything but the method and what is looked at afterwards."""
+    return dataclasses.replace(
+        config, item="", method="ce", params=(), reading=(), samples=0, eval_samples=0, record=()
+    )
 
 
 def _numeric(name: str, value: Any) -> bool:
