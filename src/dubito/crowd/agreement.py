@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DubitoError
+from ._arguments import check_crowd
 from .labels import CrowdLabels
 from .vote import vote_counts
 
@@ -90,6 +91,7 @@ def pairwise_kappa(crowd: CrowdLabels, *, min_shared: int = 1) -> Kappa:
         >>> pairwise_kappa(crowd).kappa.tolist()
         [0.5]
     """
+    check_crowd(crowd)
     if isinstance(min_shared, bool) or not isinstance(min_shared, Integral) or min_shared < 1:
         raise DubitoError("min_shared counts items", expected="at least 1", got=min_shared)
     parts = [_kappas(part, crowd, int(min_shared)) for part in _pairs(crowd)]

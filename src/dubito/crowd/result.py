@@ -188,6 +188,14 @@ class Aggregate:
         return beta_interval(mean, variance, level)
 
 
+def check_aggregate(value: Any) -> None:
+    """Refuse what `aggregate` did not return."""
+    if not isinstance(value, Aggregate):
+        raise DubitoError(
+            "not an aggregate", expected="what aggregate(crowd) returns", got=type(value).__name__
+        )
+
+
 def company_of(
     crowd: CrowdLabels, gold: Tensor | None = None, *, distributed: bool = False
 ) -> tuple[Tensor, float]:
