@@ -58,7 +58,7 @@ def held_out(
     check_count(folds, "folds", 2)
     check_seed(seed)
     if len(crowd) < folds:
-        raise DubitoError("too few labels or folds", expected="2 folds and a label in each", got=folds)
+        raise DubitoError("fewer labels than folds", expected=f"{folds} labels", got=len(crowd))
     fold = permutation(len(crowd), seed, purpose="held-out", device=crowd.item.device) % folds
     found = torch.zeros(len(crowd), dtype=torch.float64, device=crowd.item.device)
     for f in range(folds):
