@@ -161,7 +161,8 @@ class Aggregate:
         .934 to .964 of the skills with two to ten labels per item; least where all annotators share one pattern of
         errors and have few labels, .88 (`benchmarks/crowd_intervals.py`). Where many err on the same item the
         default allows for it, but what all take for right is right to it: real crowds are covered less
-        (`benchmarks/crowd_calibration.py`). An interval holds its skill, also where Jeffreys' prior has moved it off.
+        (`benchmarks/crowd_calibration.py`). An interval holds its skill, also where Jeffreys' prior has moved
+        it off.
         """
         low, high = self._beta_intervals(level).unbind(-1)
         return torch.stack([torch.minimum(low, self.skills), torch.maximum(high, self.skills)], -1)
