@@ -198,7 +198,7 @@ def test_refusals(simulate):
     ):
         with pytest.raises(DubitoError):
             aggregate(crowd, **bad)
-    with pytest.raises(DubitoError, match="takes CrowdLabels"):
+    with pytest.raises(DubitoError, match="expected CrowdLabels"):
         aggregate([[0, 1]])
 
 

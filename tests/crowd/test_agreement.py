@@ -108,3 +108,49 @@ def test_kappa_of_few_pairs():
     assert pairwise_kappa(twice).shared.tolist() == [2]
     assert len(pairwise_kappa(crowd, min_shared=3).kappa) == 0
     assert len(pairwise_kappa(CrowdLabels([0], ["a"], [0])).kappa) == 0
+
+
+def test_kappas_are_the_same_a_few_annotators_at_a_time(simulate, monkeypatch):
+    crowd, *_ = simulate(4, items=60, annotators=9, each=5)
+    crowd = crowd.append(crowd.item_ids[:4], [0] * 4, [0] * 4, duplicates="keep")  # some labels twice
+    dense = [dict[int, list[int]]() for _ in range(9)]
+    for n, r, y in zip(crowd.item.tolist(), crowd.annotator.tolist(), crowd.label.tolist(), strict=True):
+        dense[r].setdefault(n, []).append(y)
+    expected = {}
+    for a in range(9):
+        for b in range(a + 1, 9):
+            said = [(x, y) for n in dense[a] for x in dense[a][n] for y in dense[b].get(n, [])]
+            if said:
+                agree = np.mean([x == y for x, y in said])
+                chance = sum(
+                    np.mean([x == k for x, _ in said]) * np.mean([y == k for _, y in said]) for k in range(3)
+                )
+                expected[a, b] = len(said), (agree - chance) / (1 - chance)
+    for most in (1 << 22, 300, 1):
+        monkeypatch.setattr("dubito.crowd.agreement.MOST", most)
+        found = pairwise_kappa(crowd)
+        assert list(zip(found.first.tolist(), found.second.tolist(), strict=True)) == list(expected)
+        assert found.shared.tolist() == [n for n, _ in expected.values()]
+        np.testing.assert_allclose(found.kappa.numpy(), [k for _, k in expected.values()], rtol=1e-12)
+
+
+@pytest.mark.parametrize("wrong", ["2", 1.5, None, True])
+def test_min_shared_of_another_kind(simulate, wrong):
+    with pytest.raises(DubitoError, match="min_shared counts items"):
+        pairwise_kappa(simulate(0)[0], min_shared=wrong)
+
+
+def test_kappa_holds_some_annotators_at_a_time(simulate):
+    """The largest tensors belong to a part: pairs of labels never stand side by side all at once."""
+    from dubito.crowd import agreement
+
+    crowd, *_ = simulate(1, items=200, annotators=30, each=20)
+    whole = 200 * 20 * 19 // 2
+    parts = [len(p.first) for p in agreement._pairs(crowd)]
+    assert sum(parts) == whole
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agreement, "MOST", 3 * 4000)
+        parts = [len(p.first) for p in agreement._pairs(crowd)]
+    assert sum(parts) == whole
+    assert max(parts) <= 4000
+    assert len(parts) > 5

@@ -54,5 +54,5 @@ def test_labels_in_any_order_and_empty_places():
     crowd = CrowdLabels([0, 1, 2, 3], ["a", "b", "c", "d"], [0, 1, 0, 1])
     for method in ("auto", "dawid-skene", "skill", "one-coin", "glad"):
         assert bool(torch.isfinite(held_out(crowd, method, folds=2)).all())
-    with pytest.raises(DubitoError, match="too few labels or folds"):
+    with pytest.raises(DubitoError, match="folds"):
         held_out(crowd, folds=1)

@@ -16,7 +16,7 @@ def need(names: list[str], known: list[Any], where: str, remedy: str = "") -> No
     """Refuse a table that lacks a column, with the nearest name."""
     for name in names:
         if name not in known:
-            hint = remedy or nearest(name, known)
+            hint = remedy or nearest(str(name), known)
             raise DubitoError(f"no column {name!r}", where=where, remedy=hint)
 
 

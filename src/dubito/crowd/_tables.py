@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,12 @@ def from_long(
                 "a table without rows", where=str(source), expected="a line for each label below the names"
             )
         columns[item], columns[annotator] = tidy(columns[item]), tidy(columns[annotator])
+    elif not (hasattr(source, "columns") or isinstance(source, Mapping)):
+        raise DubitoError(
+            "not a table of labels",
+            expected="a data frame, a dict of columns or a path",
+            got=type(source).__name__,
+        )
     else:
         known = list(source.columns) if hasattr(source, "columns") else list(source)
         need(names, known, "the table")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import DubitoError, nearest
 from . import _rules
+from ._arguments import check_count, check_crowd, check_number, check_seed
 from ._dependence import settle
 from ._em import Base, Result, Shared, expectation_maximisation
 from ._hierarchical import Hierarchical
@@ -18,7 +19,7 @@ from ._layout import Layout, lay_out
 from ._simple import by_glad, by_vote
 from ._warm import carry_over, changed_part, spread_out
 from .labels import CrowdLabels
-from .result import Aggregate, State, company_of, diagonal_of, gold_codes
+from .result import Aggregate, State, check_aggregate, company_of, diagonal_of, gold_codes
 
 METHODS = ("auto", "hierarchical", "dawid-skene", "one-coin", "skill", "glad", "vote", "soft-vote")
 _RULES: dict[str, tuple[type[Any], float]] = {
@@ -86,7 +87,7 @@ def aggregate(
         >>> result.labels.tolist(), int(result.skills.argmin())
         ([0, 1, 0, 1, 0], 2)
     """
-    _check(crowd, method, strength, iterations, tolerance, dtype, start)
+    _check(crowd, method, strength, iterations, tolerance, dtype, start, seed)
     known = gold_codes(gold, crowd.item_ids, crowd.classes)
     known = None if known is None else known.to(crowd.item.device)
     name, why = (method, "asked for") if method != "auto" else ("hierarchical", _why(crowd))
@@ -137,6 +138,10 @@ def update(
         >>> after.labels.tolist()
         [0, 1, 0, 1, 1]
     """
+    check_aggregate(previous)
+    check_crowd(crowd)
+    check_count(iterations, "iterations")
+    check_number(tolerance, "tolerance")
     if previous.method not in _RULES:
         raise DubitoError(f"method {previous.method!r} has nothing to update", remedy="aggregate again")
     part = changed_part(previous, crowd)
@@ -241,19 +246,26 @@ def _check(
     tolerance: float,
     dtype: torch.dtype | None,
     start: Aggregate | None,
+    seed: int,
 ) -> None:
-    if not isinstance(crowd, CrowdLabels):
-        raise DubitoError("aggregate takes CrowdLabels", got=type(crowd).__name__)
+    check_crowd(crowd)
     if method not in METHODS:
         raise DubitoError(f"unknown method {method!r}", remedy=nearest(str(method), METHODS))
+    if strength is not None:
+        check_number(strength, "strength")
+    check_count(iterations, "iterations")
+    check_number(tolerance, "tolerance")
+    check_seed(seed)
     if strength is not None and not (strength >= 0 and strength < float("inf")):
         raise DubitoError("strength must be a finite number", expected=">= 0", got=strength)
     if strength == 0 and method in ("auto", "hierarchical"):
         raise DubitoError("the hierarchical model needs a prior", expected="strength > 0", got=strength)
-    if iterations < 1 or not tolerance >= 0:
-        raise DubitoError("iterations >= 1 and tolerance >= 0", got=f"{iterations} and {tolerance}")
+    if not tolerance >= 0:
+        raise DubitoError("tolerance must not be negative", expected=">= 0", got=tolerance)
     if dtype not in (None, torch.float32, torch.float64):
         raise DubitoError("dtype must be float32 or float64", got=dtype)
+    if start is not None:
+        check_aggregate(start)
     if start is not None and start.classes.tolist() != crowd.classes.tolist():
         raise DubitoError(
             "the start has other classes", expected=crowd.classes.tolist(), got=start.classes.tolist()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..errors import DubitoError
+from ._arguments import check_crowd
 from .labels import CrowdLabels
 from .vote import vote_counts
+
+MOST = 1 << 22  # pairs of labels times classes at a time
 
 
 def krippendorff_alpha(crowd: CrowdLabels) -> float:
@@ -75,7 +81,7 @@ def pairwise_kappa(crowd: CrowdLabels, *, min_shared: int = 1) -> Kappa:
 
     ``kappa = (p_o - p_e) / (1 - p_e)`` with p_o the share of common items with equal labels and p_e the
     product of the two annotators' class shares on these items, summed over classes. Pairs without common
-    items take no memory.
+    items take no memory, and the others little more than their four numbers.
 
     Reference:
         Cohen 1960, A coefficient of agreement for nominal scales
@@ -85,15 +91,26 @@ def pairwise_kappa(crowd: CrowdLabels, *, min_shared: int = 1) -> Kappa:
         >>> pairwise_kappa(crowd).kappa.tolist()
         [0.5]
     """
-    if min_shared < 1:
+    check_crowd(crowd)
+    if isinstance(min_shared, bool) or not isinstance(min_shared, Integral) or min_shared < 1:
         raise DubitoError("min_shared counts items", expected="at least 1", got=min_shared)
+    parts = [_kappas(part, crowd, int(min_shared)) for part in _pairs(crowd)]
+    if not parts:
+        none = crowd.item.new_zeros(0, dtype=torch.int64)
+        return Kappa(none, none, none, none.double())
+    return Kappa(*(torch.cat(column) for column in zip(*parts)))
+
+
+def _kappas(part: Pairs, crowd: CrowdLabels, min_shared: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Both annotators, the items they share and kappa, for the pairs in one part."""
     K, R = crowd.num_classes, crowd.num_annotators
-    pair, left, right = _pairs(crowd)
-    values, index, shared = torch.unique(pair, return_inverse=True, return_counts=True)
+    code = part.first * R + part.second
+    values, index, shared = torch.unique(code, return_inverse=True, return_counts=True)
     kept = shared >= min_shared
     used = kept[index]
-    index, left, right = (kept.long().cumsum(0) - 1)[index[used]], left[used], right[used]
-    values, n = values[kept], shared[kept].double()
+    index, left, right = (kept.long().cumsum(0) - 1)[index[used]], part.left[used], part.right[used]
+    values, shared = values[kept], shared[kept]
+    n = shared.double()
 
     def tally(label: Tensor) -> Tensor:
         flat = torch.bincount(index * K + label, minlength=len(values) * K)
@@ -101,26 +118,42 @@ def pairwise_kappa(crowd: CrowdLabels, *, min_shared: int = 1) -> Kappa:
 
     agree = torch.bincount(index, weights=(left == right).double(), minlength=len(values)) / n
     chance = (tally(left) * tally(right)).sum(1) / n.square()
-    return Kappa(values // R, values % R, shared[kept], (agree - chance) / (1 - chance))
+    return values // R, values % R, shared, (agree - chance) / (1 - chance)
 
 
-def _pairs(crowd: CrowdLabels) -> tuple[Tensor, Tensor, Tensor]:
-    """All pairs of labels on the same item by different annotators: pair code, label of either."""
-    item, order = torch.sort(crowd.item, stable=True)
-    who, label = crowd.annotator[order].long(), crowd.label[order].long()
-    codes, left, right = [], [], []
-    for gap in range(1, len(item)):
-        near = (item[gap:] == item[:-gap]).nonzero().flatten()
-        if len(near) == 0:
-            break
-        a, b = who[near], who[near + gap]
-        near, a, b = (x[a != b] for x in (near, a, b))
-        swap = a > b
-        codes.append(torch.where(swap, b, a) * crowd.num_annotators + torch.where(swap, a, b))
-        one, two = label[near], label[near + gap]
-        left.append(torch.where(swap, two, one))
-        right.append(torch.where(swap, one, two))
-    if not codes:
-        empty = item.new_zeros(0, dtype=torch.int64)
-        return empty, empty, empty
-    return torch.cat(codes), torch.cat(left), torch.cat(right)
+class Pairs(NamedTuple):
+    """Pairs of labels on the same item: annotators, first < second, and what either said."""
+
+    first: Tensor
+    second: Tensor
+    left: Tensor
+    right: Tensor
+
+
+def _pairs(crowd: CrowdLabels) -> Iterator[Pairs]:
+    """All pairs of labels on the same item by different annotators, some first annotators at a time."""
+    R = crowd.num_annotators
+    order = torch.argsort(crowd.item.long() * R + crowd.annotator, stable=True)
+    item, who, label = (x[order].long() for x in (crowd.item, crowd.annotator, crowd.label))
+    # Behind a label stand those of the same item by annotators further on: it is the first of so many pairs.
+    place = torch.arange(len(item), device=item.device)
+    behind = torch.bincount(item, minlength=crowd.num_items).cumsum(0)[item] - place - 1
+    by_person = torch.argsort(who, stable=True)
+    pairs = torch.zeros(R, dtype=torch.int64, device=item.device).index_add_(0, who, behind).cumsum(0)
+    ends = torch.bincount(who, minlength=R).cumsum(0)
+    person = start = 0
+    while person < R:
+        done = int(pairs[person - 1]) if person else 0
+        # As many as fit, one at least.
+        after = int(torch.searchsorted(pairs, done + max(1, MOST // crowd.num_classes), right=True))
+        person = min(max(after, person + 1), R)
+        rows, start = by_person[start : int(ends[person - 1])], int(ends[person - 1])
+        one = torch.repeat_interleave(rows, behind[rows])
+        step = place.new_ones(len(one)).cumsum(0) - (behind[rows].cumsum(0) - behind[rows]).repeat_interleave(
+            behind[rows]
+        )
+        two = one + step
+        apart = who[one] != who[two]  # two labels of one person are no pair
+        one, two = one[apart], two[apart]
+        if len(one):
+            yield Pairs(who[one], who[two], label[one], label[two])

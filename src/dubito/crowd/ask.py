@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from .._tensors import check_broadcast
 from ..errors import DubitoError
+from ._arguments import check_count
 from ._coding import Ids
 from ._rules import matrices
 from .labels import CrowdLabels
@@ -49,6 +49,10 @@ def expected_gain(q: Tensor, A: Tensor) -> Tensor:
         >>> float(expected_gain(torch.tensor([0.5, 0.5]), torch.full((2, 2), 0.5)))
         0.0
     """
+    if not isinstance(q, Tensor) or not isinstance(A, Tensor):
+        raise DubitoError(
+            "a posterior and a matrix must be tensors", got=f"{type(q).__name__}, {type(A).__name__}"
+        )
     if A.dim() < 2 or q.dim() < 1 or not q.shape[-1] == A.shape[-1] == A.shape[-2]:
         raise DubitoError(
             "a posterior and a matrix differ in classes", got=f"{tuple(q.shape)}, {tuple(A.shape)}"
@@ -215,6 +219,5 @@ def _pack(crowd: CrowdLabels, chosen: list[tuple[int, int, float]]) -> Questions
 
 def _check(n: int, per_annotator: int | None, candidates: int) -> None:
     for name, value in (("n", n), ("per_annotator", per_annotator), ("candidates", candidates)):
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if value is not None and (not whole or value < 1):
-            raise DubitoError(f"{name} must be a count", expected="at least 1", got=value)
+        if value is not None or name != "per_annotator":
+            check_count(value, name)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .._random import permutation
 from ..errors import DubitoError
+from ._arguments import check_count, check_crowd, check_seed
 from ._rules import matrices
 from .aggregate import aggregate
 from .labels import CrowdLabels
@@ -53,8 +54,11 @@ def held_out(
         >>> bool(held_out(crowd).exp().mean() > 0.9)
         True
     """
-    if folds < 2 or len(crowd) < folds:
-        raise DubitoError("too few labels or folds", expected="2 folds and a label in each", got=folds)
+    check_crowd(crowd)
+    check_count(folds, "folds", 2)
+    check_seed(seed)
+    if len(crowd) < folds:
+        raise DubitoError("fewer labels than folds", expected=f"{folds} labels", got=len(crowd))
     fold = permutation(len(crowd), seed, purpose="held-out", device=crowd.item.device) % folds
     found = torch.zeros(len(crowd), dtype=torch.float64, device=crowd.item.device)
     for f in range(folds):
@@ -85,6 +89,9 @@ def compare(
         >>> len(compare(crowd, ("hierarchical", "one-coin")))
         2
     """
+    check_crowd(crowd)
+    if not isinstance(methods, list | tuple) or not methods:
+        raise DubitoError("methods must be a list of models", got=repr(methods))
     found = {m: held_out(crowd, m, folds=folds, seed=seed) for m in methods}
     order = sorted(found, key=lambda m: -float(found[m].mean()))
     best = found[order[0]]

@@ -74,6 +74,8 @@ def run(
         >>> [file.name for file in found.files]
         ['consensus.csv', 'label_quality.csv', 'annotators.csv', 'questions.csv']
     """
+    if not isinstance(path, str | os.PathLike):
+        raise DubitoError("not the path of a table", got=repr(path))
     source = Path(path)
     columns = _columns(source, (item, annotator, label), delimiter)
     target = None if out is None else _folder(Path(out))

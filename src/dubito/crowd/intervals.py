@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DubitoError
+from ._arguments import check_number
 
 
 def jeffreys(mean: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,6 +28,7 @@ def beta_interval(mean: Tensor, variance: Tensor, level: float) -> Tensor:
     """
     from scipy.special import betaincinv
 
+    check_number(level, "level")
     if not 0 < level < 1:
         raise DubitoError("not a level of confidence", expected="between 0 and 1", got=level)
     m, v = mean.double().cpu().numpy(), variance.double().cpu().numpy()

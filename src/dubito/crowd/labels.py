@@ -95,7 +95,7 @@ class CrowdLabels:
             raise DubitoError(
                 "unknown treatment of duplicates",
                 got=repr(duplicates),
-                remedy=nearest(duplicates, DUPLICATES),
+                remedy=nearest(str(duplicates), DUPLICATES),
             )
         key = item.astype(np.int64) * len(self.annotator_ids) + annotator
         ordered = np.sort(key)

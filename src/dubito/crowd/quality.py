@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DubitoError
+from ._arguments import check_crowd
 from .labels import CrowdLabels
-from .result import Aggregate
+from .result import Aggregate, check_aggregate
 
 
 def label_quality(crowd: CrowdLabels, aggregate: Aggregate, *, probs: Any = None) -> Tensor:
@@ -53,6 +54,7 @@ def with_model(aggregate: Aggregate, probs: Any) -> Tensor:
         >>> with_model(result, [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]).shape
         torch.Size([3, 2])
     """
+    check_aggregate(aggregate)
     q = aggregate.probabilities
     p = _probabilities(probs, q)
     evidence = _log(q) - _log(aggregate.class_prior).to(q.dtype)
@@ -94,6 +96,8 @@ def _probabilities(probs: Any, q: Tensor) -> Tensor:
 
 def same_crowd(crowd: CrowdLabels, aggregate: Aggregate) -> None:
     """Refuse an aggregate of other items, annotators or classes."""
+    check_crowd(crowd)
+    check_aggregate(aggregate)
     for name, ours, theirs in (
         ("items", crowd.num_items, len(aggregate.items)),
         ("annotators", crowd.num_annotators, len(aggregate.annotators)),

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ._arguments import check_count
 from ._layout import Layout
 from .agreement import annotator_agreement, krippendorff_alpha
 from .ask import ask_next
 from .labels import CrowdLabels
-from .quality import label_quality
+from .quality import label_quality, same_crowd
 from .result import Aggregate
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ def summarise(
         >>> page.items, page.skills[-1].labels, round(page.alpha, 2)
         (5, 5, 0.25)
     """
+    same_crowd(crowd, aggregate)
+    check_count(questions, "questions")
     names = annotator_names(crowd, anonymise)
     quality = label_quality(crowd, aggregate)
     each = crowd.labels_per_annotator()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .._numbers import word
 from ..errors import DubitoError
+from ._arguments import check_crowd, check_seed
 from .labels import CrowdLabels
 
 
@@ -19,6 +20,7 @@ def vote_counts(crowd: CrowdLabels, dtype: torch.dtype = torch.float32) -> Tenso
         >>> vote_counts(CrowdLabels([0, 0, 1], ["a", "b", "a"], [1, 1, 0])).tolist()
         [[0.0, 2.0], [1.0, 0.0]]
     """
+    check_crowd(crowd)
     counts = torch.zeros(crowd.num_items * crowd.num_classes, dtype=dtype, device=crowd.item.device)
     one = torch.ones(min(len(crowd), PIECE), dtype=dtype, device=counts.device)
     for part in pieces(len(crowd)):
@@ -58,7 +60,11 @@ def majority_vote(
         >>> int(codes[0]), tied.tolist()
         (1, [False, True])
     """
+    check_crowd(crowd)
+    check_seed(seed)
     counts = vote_counts(crowd) if counts is None else counts
+    if not isinstance(counts, Tensor):
+        raise DubitoError("counts must be a tensor", got=type(counts).__name__)
     if tuple(counts.shape) != (crowd.num_items, crowd.num_classes):
         expected = (crowd.num_items, crowd.num_classes)
         raise DubitoError("counts must be items x classes", expected=expected, got=tuple(counts.shape))
