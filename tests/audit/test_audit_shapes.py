@@ -38,7 +38,7 @@ def test_errors_where_classes_meet_are_ranked_as_well_as_by_the_model_alone():
     assert (
         found.noise_rate.high < wrong.mean() < found.unseen + 0.05
     )  # the interval misses, and the audit says so
-    assert "if errors look like difficulty" in repr(found)
+    assert "if people err on hard items" in repr(found)
     known = [int(k) if i % 10 == 0 else None for i, k in enumerate(true)]
     assert audit(labels, probs, bootstrap=0, checked=known).unseen is None
 

@@ -19,7 +19,8 @@ from .kinds import Kind
 from .likelihood import Array
 
 WHY = ("model", "annotators", "prior")
-HIDDEN = 0.02  # wrong labels beyond the interval of the noise rate that are worth a word
+HIDDEN = 0.02  # wrong labels beyond the interval of the noise rate that are worth a note
+MUCH = 1.4  # times the upper end of that interval, and HIDDEN: worth a word wherever the rate is shown
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,8 @@ class Audit:
 
     def __repr__(self) -> str:
         rate = self.noise_rate
-        seen = self.unseen is None or self.unseen <= rate.high + HIDDEN
-        more = "" if seen else f"; {100 * float(self.unseen or 0):.0f} if errors look like difficulty"
+        seen = self.unseen is None or self.unseen <= MUCH * rate.high + HIDDEN
+        more = "" if seen else f"; up to {100 * float(self.unseen or 0):.0f} if people err on hard items"
         return (
             f"Audit({len(self.given)} labels, {100 * rate.value:.1f} % wrong "
             f"({100 * rate.low:.1f} to {100 * rate.high:.1f}{more}), {self.kind} noise)"
