@@ -11,6 +11,7 @@ separately; there, several processes agree with one in distribution only.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -168,8 +169,16 @@ def ranks(device: torch.device) -> Ranks:
     if not dist.is_initialized():
         if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
             return Ranks()
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=TIMEOUT)
+        if backend == "gloo":  # its threads may abort a process that ends with connections open
+            atexit.register(_leave)
     return Ranks(dist.get_rank(), dist.get_world_size())
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def check_module(module: nn.Module, here: Ranks) -> None:
