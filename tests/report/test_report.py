@@ -252,3 +252,12 @@ def test_a_report_claims_no_annotators_and_no_intervals_that_an_audit_has_not(tm
     assert ">nearest<" in page
     entry = audit(labels, probs, bootstrap=0).transition[0, 0]
     assert f"{entry:.3f} to {entry:.3f}" not in bare
+
+
+def test_patches_of_masks_have_no_log_odds_and_no_gold_column(tmp_path):
+    """What nobody said why of is nothing that `--gold` takes back."""
+    for why, told in (({}, False), ({"model": 1.5}, True)):
+        content = ReportData("Masks", suspicions=[Suspicion("i03: rows 2 to 9", "sky", "tree", 0.9, why=why)])
+        page = report(content, tmp_path / f"{told}.html").read_text(encoding="utf-8")
+        assert ("why (log-odds)" in page, "--gold" in page, "<em>why</em>" in page) == (told, told, told)
+        assert "i03: rows 2 to 9" in page

@@ -109,6 +109,7 @@ def render(content: ReportData, *, anonymise: bool = False, most: int = 200) -> 
         reliability=reliability_chart(content.reliability),
         has_annotators=any(s.annotator is not None for s in content.suspicions[:most]),
         has_ask=any(s.ask is not None for s in content.suspicions[:most]),
+        has_why=any(s.why for s in content.suspicions[:most]),
         has_nearest=any(s.neighbours for s in content.suspicions[:most]),
         plan_ranged=any(_ranged(f) for p in content.plan for f in (p.found, p.left)),
         has_pictures=any(s.thumbnail is not None for s in content.suspicions[:most]),
