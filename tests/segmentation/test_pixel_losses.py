@@ -16,7 +16,7 @@ from dubito._context import compiled
 from dubito.data import LabelledData
 from dubito.procedures import Plain
 from dubito.segmentation import Pixels, SegmentationModel, resize, several_masks, vote
-from dubito.segmentation import losses as pixel_losses
+from dubito.segmentation import model as pixel_model
 from dubito.segmentation.augment import scale_crop_flip
 from dubito.train import fit
 
@@ -60,7 +60,7 @@ def test_some_masks_at_a_time(upsample, head, monkeypatch):
     x, y = images()
     data = LabelledData(x, y)
     whole, wanted = step(Pixels(model(kinds[head], **options)), data)
-    monkeypatch.setattr(pixel_losses, "ELEMENTS", 1)
+    monkeypatch.setattr(pixel_model, "ELEMENTS", 1)
     parts = Pixels(model(kinds[head], **options))
     if head == "lowrank":  # each part has points of its own
         assert bool(step(parts, data)[0].isfinite())
@@ -167,7 +167,7 @@ def test_a_matrix_per_annotator():
 @pytest.mark.parametrize("elements", [1, 1 << 26])
 def test_network_and_head_are_compiled_in_training(procedure, elements, monkeypatch):
     """One graph each, with the weights of a run that is not compiled; afterwards the model is as it was."""
-    monkeypatch.setattr(pixel_losses, "ELEMENTS", elements)
+    monkeypatch.setattr(pixel_model, "ELEMENTS", elements)
     x, y = images(4)
     options = {"procedure": procedure, "epochs": 2, "batch_size": 4, "device": "cpu", "progress": False}
     runs = []

@@ -15,8 +15,8 @@ from dubito._batches import Batches
 from dubito.data import LabelledData
 from dubito.model import example_losses
 from dubito.segmentation import Pixels, several_masks
-from dubito.segmentation import losses as pixel_losses
-from dubito.segmentation.losses import _masks_at_a_time
+from dubito.segmentation import model as pixel_model
+from dubito.segmentation.model import masks_at_a_time
 
 LOW_RANK = partial(heads.LowRank, rank=2)
 PRE_LOGIT = partial(heads.PreLogit, rank=2)
@@ -62,7 +62,7 @@ def test_smoothed_labels_are_read_whole():
 @pytest.mark.parametrize("seed", [1000, 2**63 - 1])
 def test_every_part_draws_points_of_its_own(seed, monkeypatch):
     """Part i of a step draws with the step's seed plus i, so that no two parts share their points."""
-    monkeypatch.setattr(pixel_losses, "ELEMENTS", 1)
+    monkeypatch.setattr(pixel_model, "ELEMENTS", 1)
     x, y = images()
     made = model(LOW_RANK, temperature=0.5, samples=8, upsample="latent")
     found = per_pixel(made, x, y, seed)
@@ -126,6 +126,6 @@ def test_as_many_masks_as_fit(head, upsample, each, monkeypatch):
     made = model(head, upsample=upsample)
     features = torch.zeros(2, 4, 5, 6)
     for room, masks in ((1, 1), (8 * 10 * each - 1, 1), (2 * 80 * each, 2), (7 * 80 * each + 1, 7)):
-        monkeypatch.setattr(pixel_losses, "ELEMENTS", room)
-        assert _masks_at_a_time(made, features, (8, 10)) == masks
-    assert _masks_at_a_time(made, features, (0, 10)) >= 1
+        monkeypatch.setattr(pixel_model, "ELEMENTS", room)
+        assert masks_at_a_time(made, features, (8, 10)) == masks
+    assert masks_at_a_time(made, features, (0, 10)) >= 1

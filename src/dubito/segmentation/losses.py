@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .._batches import Batch
 from .._numbers import word
 from .._tensors import at_least_float32
-from ..heads import Latent, PreLogit
+from ..heads import Latent
 from ..integrals import expected_softmax_nll
 from ..losses import nll
 from ..model import Loss, example_losses
 from ..procedures import Plain
 from ..procedures.plain import Draw
-from .model import SegmentationModel
-
-# Pixels x classes (or features) worked on at a time: what is kept for the way back is of this size, a few times.
-ELEMENTS = 1 << 26
-# Of a factor per feature, enlarging and integrating keep about this many times more; of a few factors little.
-COPIES = 8
+from .model import SegmentationModel, masks_at_a_time, stripes
 
 
 class Pixels(Plain):
     """Plain training of a `SegmentationModel` whose loss is computed some images at a time.
 
     The network runs on the whole batch. Head, link, channel and loss then take as many masks at a time as fit into
-    `ELEMENTS` numbers, one at least, and are computed again on the way back, so that what lies at full resolution
-    never exists for the whole batch. Under `PreLogit` the latent has a factor per feature: at full resolution that
-    is much for one mask already, which is then taken in stripes of rows. The numbers are those of
+    `model.ELEMENTS` numbers, one at least, and are computed again on the way back, so that what lies at full
+    resolution never exists for the whole batch. Under `PreLogit` the latent has a factor per feature: at full
+    resolution that is much for one mask already, which is then taken in stripes of rows. The numbers are those of
     `procedures.Plain`. Where the integral is taken at full resolution and the loss is the likelihood of whole
     numbers, it is the integral of the observed class alone.
 
@@ -54,18 +48,18 @@ class Pixels(Plain):
         # The seed of the step's generator, which is known without waiting for the device.
         seed = draw(purpose).initial_seed() if getattr(model.head, "noisy", False) else 0
         row = torch.arange(len(batch.x), device=features.device) if batch.row is None else batch.row
-        parts = torch.arange(len(row), device=row.device).split(_masks_at_a_time(model, features, size))
-        stripes = _stripes(model, features, size, max(map(len, parts), default=1))
+        parts = torch.arange(len(row), device=row.device).split(masks_at_a_time(model, features, size))
+        bands = stripes(model, features, size, max(map(len, parts), default=1))
         found = []
         for number, part in enumerate(parts):
             who = None if batch.annotators is None else batch.annotators[part]
             inputs = (features[row[part]], target[part], batch.y[part], who, seed + number)
-            if len(parts) == len(stripes) == 1:
+            if len(parts) == len(bands) == 1:
                 found.append(self._part(model, size, *inputs))
                 continue
             # All stripes of a mask share their quasi-random points.
             again: Any = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-            made = [again(self._part, model, size, *inputs, rows) for rows in stripes]
+            made = [again(self._part, model, size, *inputs, rows) for rows in bands]
             found.append(torch.cat(made, 1))
         losses = torch.cat(found)
         if batch.row is None:
@@ -92,39 +86,6 @@ class Pixels(Plain):
         else:
             losses = example_losses(model, latent, target, self.loss, annotators=annotators, generator=source)
         return torch.where(y >= 0, losses, 0.0)
-
-
-def _masks_at_a_time(model: SegmentationModel, features: Tensor, size: tuple[int, int]) -> int:
-    """As many as fit into `ELEMENTS`, one at least."""
-    return max(1, ELEMENTS // max(1, _numbers(model, features, size)))
-
-
-def _numbers(model: SegmentationModel, features: Tensor, size: tuple[int, int]) -> int:
-    """The largest tensor of one mask: features, factors or log-probabilities, at the size that they have."""
-    _, height, width, channels = features.shape
-    full, classes = size[0] * size[1], model.num_classes
-    latent = classes * (1 + _sources(model.head))
-    if model.upsample == "log_probs":
-        return int(max(full * classes, height * width * latent))
-    return int(full * max(channels if model.upsample == "features" else 0, latent))
-
-
-def _stripes(
-    model: SegmentationModel, features: Tensor, size: tuple[int, int], masks: int
-) -> list[tuple[int, int] | None]:
-    """Rows of so many masks that are worked on at a time, where all are too much; else [None], all of them."""
-    whole = masks * _numbers(model, features, size) * (COPIES if isinstance(model.head, PreLogit) else 1)
-    count = min(size[0], -(-whole // ELEMENTS))
-    if model.upsample == "log_probs" or count < 2:
-        return [None]
-    edges = [size[0] * i // count for i in range(count + 1)]
-    return [*pairwise(edges)]
-
-
-def _sources(head: nn.Module) -> int:
-    """How many factors each class has in the latent of a head."""
-    rank: int = getattr(head, "rank", 0)
-    return rank + head.in_features if isinstance(head, PreLogit) else rank
 
 
 def _one_class_suffices(model: SegmentationModel, latent: Latent, target: Tensor, loss: Loss) -> bool:

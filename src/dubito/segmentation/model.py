@@ -10,6 +10,7 @@ into memory; an exact integral needs no samples, so the other two orders are ope
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -24,6 +25,10 @@ from ..model import Model
 
 SAMPLES = 256
 UPSAMPLE = ("log_probs", "latent", "features")
+# Pixels x classes (or features) worked on at a time: what is kept for the way back is of this size, a few times.
+ELEMENTS = 1 << 26
+# Of a factor per feature, enlarging and integrating keep about this many times more; of a few factors little.
+COPIES = 8
 
 
 class PixelLatent(heads.Latent):
@@ -145,6 +150,24 @@ class SegmentationModel(Model):
         """Images to the latent of their pixels."""
         return self.latent_of(self.features(x), (x.shape[-2], x.shape[-1]))
 
+    def in_parts(self, x: Tensor, read: Callable[[heads.Latent], Tensor]) -> Tensor:
+        """What `read` makes of the latent of all images ``(N, h, w, ...)``, in parts where they are much at once.
+
+        Parts are some images, or a stripe of rows of one. They spare memory where no gradient is asked for.
+        """
+        features, size = self.features(x), (x.shape[-2], x.shape[-1])
+        count = max(1, min(len(x), masks_at_a_time(self, features, size)))
+        bands = stripes(self, features, size, count)
+        parts = [
+            torch.cat([read(self.latent_of(part, size, rows)) for rows in bands], 1)
+            for part in features.split(count)
+        ]
+        return torch.cat(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """log p(true class of each pixel), ``(N, H, W, K)``."""
+        return super().forward(x) if torch.is_grad_enabled() else self.in_parts(x, self.log_probs)
+
     def log_probs(
         self,
         latent: heads.Latent,
@@ -190,6 +213,41 @@ def _stripe(
         return resize(between, (rows[1] - rows[0], size[1]), align_corners=align_corners)
 
     return slice(first, int(high[-1]) + 1), enlarged
+
+
+def masks_at_a_time(model: SegmentationModel, features: Tensor, size: tuple[int, int]) -> int:
+    """As many as fit into `ELEMENTS`, one at least."""
+    return max(1, ELEMENTS // max(1, _numbers(model, features, size)))
+
+
+def _numbers(model: SegmentationModel, features: Tensor, size: tuple[int, int]) -> int:
+    """The largest tensor of one mask: features, factors or log-probabilities, at the size that they have."""
+    _, height, width, channels = features.shape
+    full, classes = size[0] * size[1], model.num_classes
+    latent = classes * (1 + _sources(model.head))
+    if model.upsample == "log_probs":
+        return int(max(full * classes, height * width * latent))
+    return int(full * max(channels if model.upsample == "features" else 0, latent))
+
+
+def stripes(
+    model: SegmentationModel, features: Tensor, size: tuple[int, int], masks: int
+) -> list[tuple[int, int] | None]:
+    """Rows of so many masks that are worked on at a time, where all are too much; else [None], all of them."""
+    whole = (
+        masks * _numbers(model, features, size) * (COPIES if isinstance(model.head, heads.PreLogit) else 1)
+    )
+    count = min(size[0], -(-whole // ELEMENTS))
+    if model.upsample == "log_probs" or count < 2:
+        return [None]
+    edges = [size[0] * i // count for i in range(count + 1)]
+    return [*pairwise(edges)]
+
+
+def _sources(head: nn.Module) -> int:
+    """How many factors each class has in the latent of a head."""
+    rank: int = getattr(head, "rank", 0)
+    return rank + head.in_features if isinstance(head, heads.PreLogit) else rank
 
 
 def resize(values: Tensor, size: tuple[int, int], *, align_corners: bool = False) -> Tensor:

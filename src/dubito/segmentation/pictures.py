@@ -17,6 +17,7 @@ from .._report.pictures import png
 from .._tensors import at_least_float32
 from ..errors import DubitoError
 from ..evaluate import _judging
+from ..heads import Latent
 from ..integrals import predictive_variance
 from .model import SegmentationModel, resize
 
@@ -85,18 +86,22 @@ def variance_maps(model: SegmentationModel, images: Tensor, *, samples: int = 51
     """
     if images.dim() != 4:
         raise DubitoError("variance maps are of images", expected="(N, C, H, W)", got=tuple(images.shape))
-    with _judging(model):
-        latent = model.latent(images)
-    if latent.scale is None:
+    if not getattr(model.head, "noisy", False):
         return None
-    found = predictive_variance(
-        at_least_float32(latent.mean),
-        at_least_float32(latent.scale),
-        factors=latent.factors,
-        temperature=model.tau,
-        samples=samples,
-        generator=torch.Generator(device=images.device).manual_seed(0),
-    )
+
+    def variance(latent: Latent) -> Tensor:
+        assert latent.scale is not None
+        return predictive_variance(
+            at_least_float32(latent.mean),
+            at_least_float32(latent.scale),
+            factors=latent.factors,
+            temperature=model.tau,
+            samples=samples,
+            generator=torch.Generator(device=images.device).manual_seed(0),
+        )
+
+    with _judging(model):
+        found = model.in_parts(images, variance)
     return resize(found, (images.shape[-2], images.shape[-1]), align_corners=model.align_corners)
 
 
