@@ -165,6 +165,8 @@ def test_scaled_images_come_back_at_their_own_size(folders):
         folders / "photos", out, masks=folders / "masks", method="ce", epochs=1, size=12, device="cpu"
     )
     command.fit(job, silent)
+    for kind in ("masks", "uncertainty", "doubt"):
+        assert {Image.open(f).size for f in (out / kind).iterdir()} == {(20, 16)}
     found = command.predict(PredictJob(out, folders / "new", folders / "scaled-found.csv"), silent)
     assert found == folders / "scaled-found"
     assert {Image.open(f).size for f in (found / "masks").iterdir()} == {(27, 18)}

@@ -205,6 +205,10 @@ class PixelFiles:
         for_each(put, list(enumerate(wanted)))
         return out
 
+    def file_size(self, row: int) -> Size:
+        """(height, width) of one image as it lies in its file."""
+        return image_size(inside(self.root, self.paths[row]))
+
     def image(self, row: int) -> Tensor:
         """One image without the canvas, at its extent: uint8 (3, h, w)."""
         path = self.paths[row]

@@ -137,13 +137,9 @@ def pixel_images(
         mean=IMAGENET[0],
         std=IMAGENET[1],
         ids=list(pictures),
-        extra={"extent": extents, "original": _pairs(sizes)},
+        extra={"extent": extents},
         name=base.name,
     )
-
-
-def _pairs(sizes: Sequence[Size]) -> Tensor:
-    return torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2)
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:

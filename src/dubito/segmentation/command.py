@@ -31,7 +31,6 @@ from ..runs import RunFolder
 from . import outputs, review
 from .merge import consensus
 from .model import SegmentationModel
-from .scores import score_masks
 from .training import BATCH, Setting, labelled, learn, make
 
 AUTO = ("ce", "het:temperature=1.0", "het:temperature=0.05")
@@ -124,9 +123,8 @@ def _complete(job: FitJob, data: LabelledData, setting: Setting, say: Say) -> Pa
     say(f"{method}: {setting.epochs} epochs")
     matrices = None if merged is None else merged.matrices
     run = learn(setting, method, learned, valid, place / "final", matrices=matrices)
-    scores = score_masks(run.model, valid.to(next(run.model.parameters()).device))
-    model = run.model.cpu()
-    weights = {k: v.detach() for k, v in model.state_dict().items()}
+    scores = outputs.scored(run.model, valid)
+    weights = {k: v.detach() for k, v in run.model.cpu().state_dict().items()}
     state = {"method": method, "setting": asdict(setting)}
     checkpoint.save(job.out / "model", 0, {"final": weights}, state)
     held = set(valid.ids or ())
@@ -162,8 +160,7 @@ def _race(
     models: dict[str, Any] = {}
     for method in AUTO:
         run = learn(setting, method, learned, valid, place / method.replace(":", "-"), epochs)
-        device = next(run.model.parameters()).device
-        found[method] = score_masks(run.model, valid.to(device)).results()["mean_iou"]
+        found[method] = outputs.scored(run.model, valid).results()["mean_iou"]
         models[method] = run.model.cpu()
         say(f"{method}: mean IoU {found[method]:.3f} on held-out masks after {epochs} epochs")
     best = max(AUTO, key=lambda m: found[m])

@@ -117,8 +117,7 @@ def _maps(
     for found in outputs.judge(model, data):
         name = str((data.ids or ())[found.row])
         outputs.write(out, name, found, model.num_classes)
-        h, w = found.log_p.shape[:2]
-        given = data.labels[found.row, :h, :w].long()
+        given = outputs.given(data, found)
         if data.crowd is not None:
             outputs.write_mask(out / "consensus" / f"{name}.png", given, model.num_classes, found.mask.shape)
         guess = found.log_p.argmax(-1)

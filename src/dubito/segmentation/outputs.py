@@ -20,8 +20,15 @@ from ..errors import DubitoError
 from ..evaluate import _judging
 from .model import SegmentationModel
 from .pictures import VOID_COLOUR, Array, class_colours, variance_maps
+from .scores import SegmentationScores
 
-_MOST = 1 << 28  # pixels x classes of one image
+_MOST = 1 << 29  # pixels x classes of one image, whose probabilities are held
+WINDOW, OVERLAP = (
+    1 << 22,
+    128,
+)  # pixels that a network sees at once; how far it sees beyond what is kept of them
+_STEP = 32  # windows begin where the network's coarsest grid does
+Span = tuple[int, int, int, int]  # first and last + 1 of what is kept, then of what is seen
 
 
 class Judged(NamedTuple):
@@ -41,36 +48,84 @@ class Judged(NamedTuple):
 @torch.no_grad()
 def judge(model: SegmentationModel, data: LabelledData, *, variance: bool = True) -> Iterator[Judged]:
     """Every image of a set of files, one at a time and without the canvas around it, in evaluation mode."""
-    files, device = data.inputs, next(model.parameters()).device
+    files = data.inputs
     if not isinstance(files, PixelFiles):
         raise DubitoError("this set is not made of files", where=data.name)
     rows = range(len(data)) if data.rows is None else data.rows.tolist()
-    sizes = data.extra.get("original", data.extra["extent"])
     place = data.to("cpu")
     for position, row in enumerate(rows):
-        x = place.normalise(files.image(row).unsqueeze(0)).to(device)
+        x = place.normalise(files.image(row).unsqueeze(0))
         _bounded(x, model.num_classes, files.paths[row])
-        with _judging(model):
-            log_p = model(x)[0].float()
-        varied = variance_maps(model, x, samples=256) if variance else None
-        height, width = sizes[position].tolist()
-        p = _resized(log_p.exp(), (height, width))
-        entropy = torch.special.entr(p).sum(-1) / math.log(max(2, model.num_classes))
-        spread = None if varied is None else _resized(varied[0].sum(-1, keepdim=True), (height, width))
+        log_p, varied = _seen(model, x, variance)
+        size = files.file_size(row)
+        p = _resized(log_p.exp(), size)
+        entropy = torch.cat([torch.special.entr(part).sum(-1) for part in p.split(_STEP)])
         yield Judged(
             position,
-            p.argmax(-1).cpu(),
-            entropy.clamp(0, 1).cpu(),
-            None if spread is None else spread[..., 0].clamp(min=0).sqrt().cpu(),
-            log_p.cpu(),
+            p.argmax(-1),
+            (entropy / math.log(max(2, model.num_classes))).clamp(0, 1),
+            None if varied is None else _resized(varied, size)[..., 0].clamp(min=0).sqrt(),
+            log_p,
         )
+
+
+def scored(model: SegmentationModel, data: LabelledData) -> SegmentationScores:
+    """The scores of what `judge` says of the masks of a set: those of the files that are written."""
+    scores = SegmentationScores(model.num_classes)
+    for found in judge(model, data, variance=False):
+        scores.add(found.log_p, given(data, found))
+    return scores
+
+
+def given(data: LabelledData, found: Judged) -> Tensor:
+    """The mask (h, w) of an image that was judged, without the canvas around it."""
+    h, w = found.log_p.shape[:2]
+    return data.labels[found.row, :h, :w].long()
+
+
+def _seen(model: SegmentationModel, x: Tensor, variance: bool) -> tuple[Tensor, Tensor | None]:
+    """log p (h, w, K) and the summed variances (h, w, 1) of one image, seen in windows where it is large."""
+    device, (height, width) = next(model.parameters()).device, x.shape[-2:]
+    log_p, spread = torch.empty(height, width, model.num_classes), torch.empty(height, width, 1)
+    rows, columns = windows(height, width)
+    varied = None
+    for a, b, top, bottom in rows:
+        for c, d, left, right in columns:
+            part = x[..., top:bottom, left:right].to(device)
+            kept = slice(a - top, b - top), slice(c - left, d - left)
+            with _judging(model):
+                log_p[a:b, c:d] = model(part)[0][kept].float().cpu()
+            varied = variance_maps(model, part, samples=256) if variance else None
+            if varied is not None:
+                spread[a:b, c:d] = varied[0].sum(-1, keepdim=True)[kept].cpu()
+    return log_p, None if varied is None else spread
+
+
+def windows(height: int, width: int) -> tuple[list[Span], list[Span]]:
+    """Rows and columns of the parts of an image that a network sees one by one; of one that is not large, all.
+
+    Example:
+        >>> windows(5000, 1000)
+        ([(0, 1696, 0, 1824), (1696, 3392, 1568, 3520), (3392, 5000, 3264, 5000)], [(0, 1000, 0, 1000)])
+    """
+    if height * width <= WINDOW:
+        return [(0, height, 0, height)], [(0, width, 0, width)]
+    return _spans(height), _spans(width)
+
+
+def _spans(length: int) -> list[Span]:
+    count = -(-length // (math.isqrt(WINDOW) - 2 * OVERLAP))
+    step = -(-length // count // _STEP) * _STEP
+    ends = [(a, min(a + step, length)) for a in range(0, length, step)]
+    return [(a, b, max(0, a - OVERLAP), min(b + OVERLAP, length)) for a, b in ends]
 
 
 def _bounded(x: Tensor, classes: int, path: str) -> None:
     if x.shape[-1] * x.shape[-2] * classes > _MOST:
         raise DubitoError(
-            "an image is too large to be judged at once", where=path, got=f"{x.shape[-2]} x {x.shape[-1]} pixels",
-            remedy="train with --size, which scales images",
+            "an image is too large to be judged", where=path,
+            expected=f"at most {_MOST // classes:,} pixels with {classes} classes",
+            got=f"{x.shape[-2]} x {x.shape[-1]}", remedy="cut it into pieces, or train with --size",
         )  # fmt: skip
 
 

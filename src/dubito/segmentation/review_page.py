@@ -12,7 +12,7 @@ from .._files import replace_file
 from .._product.writing import write_csv
 from .._report import Suspicion
 from ..data import LabelledData
-from ..data._masks import image_size, resized
+from ..data._masks import resized
 from . import outputs, pictures
 from .pictures import Array
 from .review import Doubted, Region
@@ -105,7 +105,7 @@ def _sizes(data: LabelledData) -> dict[int, Sequence[int]]:
     """Height and width of each image's file."""
     files: Any = data.inputs
     rows = range(len(data)) if data.rows is None else data.rows.tolist()
-    return {i: image_size(files.root / files.paths[row]) for i, row in enumerate(rows)}
+    return {i: files.file_size(row) for i, row in enumerate(rows)}
 
 
 def _scaled(box: Sequence[int], d: Doubted, size: Sequence[int]) -> list[int]:
