@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from PIL import Image
 
 from dubito import DubitoError
 from dubito._product.tasks import FitJob, PredictJob
-from dubito.data import load, mask_folders, pixel_images
+from dubito.data import image_folder, load, mask_folders, pixel_images
 from dubito.segmentation import command
 from dubito.segmentation.shapes import shapes
 
@@ -142,3 +144,49 @@ def test_cityscapes_with_masks_of_train_ids_alone(tmp_path):
     draw(base / f"gtFine/train/aachen/{stem}_gtFine_labelTrainIds.png", ids.clamp(max=33))
     with pytest.raises(DubitoError, match="no class"):
         load("cityscapes", root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"gold": "gold.csv"}, "--gold is not for masks"),
+        ({"label": "kind"}, "--label is not for masks"),
+        ({"clean": "truth"}, "--clean is not for masks"),
+        ({"epochs": 0}, "--epochs is too small: expected at least 1, got 0"),
+        ({"folds": -3}, "no such number of folds"),
+    ],
+)
+def test_options_that_mean_nothing_for_masks_are_refused(folders, given, said):
+    """They were passed over in silence, and no epochs were as many as by default."""
+    with pytest.raises(DubitoError, match=said):
+        command.fit(job(folders, **given), silent)
+    assert not (folders / "run").exists()
+
+
+def test_folders_of_annotators_are_told_of(folders):
+    for person in ("ann", "bob"):
+        shutil.copytree(folders / "masks", folders / "people" / person)
+    with pytest.raises(DubitoError, match=r"ann, bob look like annotators.*--several"):
+        mask_folders(folders / "photos", folders / "people")
+
+
+def test_a_file_is_no_folder_and_a_photograph_that_is_not_read_is_not_passed_over(folders):
+    photo = next((folders / "photos").iterdir())
+    with pytest.raises(DubitoError, match="not a folder, but a file"):
+        pixel_images(photo, 2)
+    shutil.copy(photo, folders / "photos" / "portrait.HEIC")
+    for read in (
+        lambda: pixel_images(folders / "photos", 2),
+        lambda: mask_folders(folders / "photos", folders / "masks"),
+        lambda: image_folder(folders),
+    ):
+        with pytest.raises(DubitoError, match=r"of a kind that is not read at .*portrait.HEIC.*JPEG or PNG"):
+            read()
+
+
+def test_large_images_are_told_of_before_they_are_trained_on(folders, monkeypatch):
+    monkeypatch.setattr(command, "LARGE", 100)
+    monkeypatch.setattr(command, "_complete", lambda *_: None)
+    said = []
+    command.fit(job(folders), said.append)
+    assert any("--size N" in line for line in said)

@@ -10,6 +10,7 @@ import torch
 
 from ..data import ImageFiles, LabelledData, read_npz
 from ..data._rows import chunks
+from ..data.images import _files
 from ..data.tables import _Inputs
 from ..errors import DubitoError
 from .arrays import bare
@@ -45,15 +46,9 @@ def from_inputs(x: Any, name: str) -> LabelledData:
 
 
 def _folder_inputs(source: Source, path: Path) -> LabelledData:
-    from ..data.images import SUFFIXES
-
     if source.size is None:
         raise DubitoError("this run was trained on numbers, not on images", where=str(path))
-    files = sorted(
-        str(p.relative_to(path))
-        for p in path.rglob("*")
-        if p.suffix.lower() in SUFFIXES and p.is_file() and not p.name.startswith(".")
-    )
+    files = sorted(_files(path, "."))
     if not files:
         raise DubitoError("no images", where=str(path))
     made = ImageFiles(path, files, source.size, source.mode)

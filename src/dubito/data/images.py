@@ -20,6 +20,8 @@ from ._labelled import LabelledData
 
 _log = logging.getLogger("dubito")
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+# Photographs that Pillow does not read: refused by name, since what is passed over would not be missed.
+UNREAD = frozenset({".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 _PIXELS = 1 << 26  # 64 million; an image that claims more is a decompression bomb
 
@@ -216,7 +218,13 @@ def _files(base: Path, folder: str) -> Iterator[str]:
     for path, folders, files in os.walk(base / folder):  # does not follow links to folders
         folders.sort()
         for file in sorted(files):
-            if not file.startswith(".") and os.path.splitext(file)[1].lower() in SUFFIXES:
+            ending = os.path.splitext(file)[1].lower()
+            if ending in UNREAD and not file.startswith("."):
+                raise DubitoError(
+                    "a photograph of a kind that is not read", where=str(Path(path, file)),
+                    expected=", ".join(sorted(SUFFIXES)), remedy="save it as JPEG or PNG, or take it away",
+                )  # fmt: skip
+            if not file.startswith(".") and ending in SUFFIXES:
                 whole = Path(path, file)
                 if not whole.is_symlink() or _real(whole).is_relative_to(_real(base)):
                     yield str(whole.relative_to(base))

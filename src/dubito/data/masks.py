@@ -149,7 +149,8 @@ def _folder(path: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise DubitoError("no such folder", where=repr(str(base))[:200], got=error.strerror) from None
     if not found:
-        raise DubitoError("no such folder", where=str(base))
+        what = "not a folder, but a file" if base.is_file() else "no such folder"
+        raise DubitoError(what, where=str(base))
     return base
 
 
@@ -184,9 +185,15 @@ def _matched(
     table = {stem: masks / found[stem + suffix] for stem in pictures if stem + suffix in found}
     alone = [stem for stem in pictures if stem not in table]
     if every and alone:
+        people = {
+            stem.partition("/")[0]
+            for stem in found
+            if stem.partition("/")[2].removesuffix(suffix) in pictures
+        }
         raise DubitoError(
             "images without a mask", where=str(images), got=_listed(alone),
-            remedy=f"each needs a mask of its name with {suffix!r} in {masks}" if suffix
+            remedy=f"{_listed(sorted(people))} look like annotators: annotators=True (--several)" if people
+            else f"each needs a mask of its name with {suffix!r} in {masks}" if suffix
             else f"each needs a mask of its name in {masks}; if they are called otherwise, give suffix (--suffix)",
         )  # fmt: skip
     known = {stem + suffix for stem in pictures}

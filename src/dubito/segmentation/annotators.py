@@ -49,8 +49,11 @@ def vote(masks: Tensor, num_classes: int, *, void: int = -100) -> Tensor:
         tensor([[[0, 1]]])
     """
     given = checked(masks, num_classes, void)
-    counts = torch.stack([(given == k).sum(1) for k in range(num_classes)], -1)
-    return torch.where((given >= 0).any(1), counts.argmax(-1), IGNORED)
+    best, winner = torch.zeros_like(given[:, 0]), torch.full_like(given[:, 0], IGNORED)
+    for k in range(num_classes):  # one class at a time: counts of all would be K times the masks
+        count = (given == k).sum(1)
+        best, winner = torch.maximum(best, count), torch.where(count > best, k, winner)
+    return winner
 
 
 def checked(masks: Tensor, num_classes: int, void: int) -> Tensor:

@@ -37,6 +37,7 @@ AUTO = ("ce", "het:temperature=1.0", "het:temperature=0.05")
 SEVERAL = "trace"
 HELD_OUT, SHORT = 0.2, 0.25
 STEPS = 1500
+LARGE = 1 << 20  # pixels of an image
 
 
 def fit(job: FitJob, say: Say) -> Path:
@@ -44,28 +45,18 @@ def fit(job: FitJob, say: Say) -> Path:
     images, masks = job.images or job.data, job.masks
     if masks is None:
         raise DubitoError("pixels need masks", remedy="give their folder: --masks DIR")
+    _refuse_what_masks_have_not(job)
     options = {
         k: v for k, v in job.options.items() if k in ("classes", "values", "void", "suffix", "annotators")
     }
     canvas: dict[str, Any] = {} if job.size is None else {"size": (job.size, job.size), "fit": "scale"}
     data = mask_folders(images, masks, **canvas, **options)
-    if len(data) < 4:
-        raise DubitoError("too few images", expected="at least 4", got=len(data))
-    if not bool((data.labels >= 0).any()):
-        raise DubitoError(
-            "every pixel of the masks is void", where=str(masks),
-            remedy="if 255 is a class and not void, name the values: --values 0,255",
-        )  # fmt: skip
-    if int((data.labels.unique() >= 0).sum()) < 2:
-        raise DubitoError(
-            "the masks hold a single class", where=str(masks), got=data.classes[int(data.labels.max())],
-            remedy="if 255 is a class and not void, name the values: --values 0,255",
-        )  # fmt: skip
-    if len(labelled(data)) < 4:
-        raise DubitoError(
-            "too few images with a labelled pixel", where=str(masks), expected="at least 4",
-            got=len(labelled(data)),
-        )  # fmt: skip
+    _refuse_what_teaches_nothing(data, masks)
+    height, width = data.labels.shape[1:]
+    if height * width > LARGE:
+        say(
+            f"note: images of up to {height} x {width} pixels; --size N scales them, for less memory and time"
+        )
     setting = _setting(job, data)
     seen = data.labels.unique()
     empty = len(data.classes) - int((seen >= 0).sum())
@@ -79,6 +70,35 @@ def fit(job: FitJob, say: Say) -> Path:
     config = {"task": "pixels", "setting": asdict(setting), "method": job.method, "data": describe(data)}
     with RunFolder(job.out, config, seed=job.seed, since=SINCE):
         return _complete(job, data, setting, say)
+
+
+def _refuse_what_masks_have_not(job: FitJob) -> None:
+    for name in ("label", "annotator", "item", "features", "clean", "gold"):
+        if getattr(job, name):
+            raise DubitoError(f"--{name} is not for masks", where=str(job.masks), remedy="leave it out")
+    if job.epochs is not None and job.epochs < 1:
+        raise DubitoError("--epochs is too small", expected="at least 1", got=job.epochs)
+    if job.folds < 1:
+        raise DubitoError(
+            "no such number of folds", expected="at least 1, which leaves them out", got=job.folds
+        )
+
+
+def _refuse_what_teaches_nothing(data: LabelledData, masks: Path) -> None:
+    seen = [int(k) for k in data.labels.unique() if k >= 0]
+    if len(data) < 4:
+        raise DubitoError("too few images", expected="at least 4", got=len(data))
+    if len(seen) < 2:
+        raise DubitoError(
+            "the masks hold a single class" if seen else "every pixel of the masks is void", where=str(masks),
+            got=data.classes[seen[0]] if seen else None,
+            remedy="if 255 is a class and not void, name the values: --values 0,255",
+        )  # fmt: skip
+    if len(labelled(data)) < 4:
+        raise DubitoError(
+            "too few images with a labelled pixel", where=str(masks), expected="at least 4",
+            got=len(labelled(data)),
+        )  # fmt: skip
 
 
 def _setting(job: FitJob, data: LabelledData) -> Setting:
