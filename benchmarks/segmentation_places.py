@@ -1,6 +1,6 @@
 """What is gained by integrating at full size: three places to enlarge, on scenes whose truth is known, on a CPU.
 
-    python benchmarks/segmentation_places.py --out results/segmentation/places.jsonl
+    python benchmarks/segmentation_places.py --steps 60 --out results/segmentation/places.jsonl
 
 Small scenes of simple shapes, training masks with noisy borders, clean test masks. Feature maps have a quarter of
 the image's resolution. All forms of a seed share start, order and data; one line of JSON per run, as it ends.

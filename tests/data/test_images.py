@@ -12,6 +12,8 @@ import torch
 from PIL import Image
 
 from dubito import DubitoError
+from dubito._product.inputs import read_inputs
+from dubito._product.sources import Source
 from dubito.data import ImageFiles, image_folder
 from dubito.data.images import Texts, decode
 
@@ -140,3 +142,17 @@ def test_a_class_without_images_is_warned_of(tmp_path, caplog):
     assert [r.getMessage() for r in caplog.records] == [
         f"{tmp_path}: the folder of class 'dog' has no images"
     ]
+
+
+def test_new_images_in_folders_are_those_that_are_read_from_folders(tmp_path):
+    """Endings in capitals and of JPEG by another name; photographs that are not read are not passed over."""
+    (tmp_path / "a" / "b c").mkdir(parents=True)
+    for name in ("a/b c/x.PNG", "a/y.jpg", "z.jfif", ".hidden.png"):
+        Image.new("RGB", (6, 5)).save(tmp_path / name, format="PNG" if "n" in name.lower() else "JPEG")
+    source = Source("folder", "train", size=4)
+    found = read_inputs(source, tmp_path, None)
+    assert found.ids == ["a/b c/x.PNG", "a/y.jpg", "z.jfif"]
+    assert found.gather(torch.arange(3)).shape == (3, 3, 4, 4)
+    (tmp_path / "a" / "IMG_1.HEIC").write_bytes(b"")
+    with pytest.raises(DubitoError, match=r"of a kind that is not read at .*IMG_1.HEIC"):
+        read_inputs(source, tmp_path, None)

@@ -223,6 +223,9 @@ def test_the_matrices_of_annotators_are_theirs_after_a_short_run(folders, tmp_pa
     page = (tmp_path / "run/report.html").read_text()
     assert found["pixels"] == 320
     assert "merged" in page
+    skills = page[page.index("Skills: ") : page.index("</table>", page.index("Skills: "))]
+    assert skills.index(">bob<") < min(skills.index(">ann<"), skills.index(">eve<"))  # the worst first
+    assert "interval" not in skills  # nothing was said of one
 
 
 def test_refusals(folders, tmp_path):

@@ -19,13 +19,13 @@ from torch import Tensor
 from ..errors import DubitoError
 from ._files import Array, file_size, one_line
 from ._labelled import IGNORED
-from .images import decode, inside
+from .images import _PIXELS, decode, inside
 
 # Formats without loss: a class number that a lossy one has changed is another class.
 _MASKS = ("PNG", "BMP", "GIF", "TIFF", "PPM")
 _IMAGES = (*_MASKS, "JPEG", "WEBP")
 _TURNED, _ORIENTATION = ("JPEG", "WEBP", "TIFF"), 0x0112  # formats of cameras, and the tag of EXIF
-_PIXELS = 1 << 26
+FILL = (124, 116, 104)  # the mean colour of ImageNet's images: of the canvas beside an image
 _FILE = 1 << 28
 _ALL_MASKS = 1 << 36  # 64 GiB of masks in memory; more is an accident
 _GREY = frozenset({"1", "L", "P", "I;16", "I;16B", "I;16L", "I"})

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from ..errors import DubitoError
 from ._collections import _checked, _lines
-from ._masks import Numbering, PixelFiles, Size, canvas, compact, for_each, image_size, stack_masks
+from ._masks import FILL, Numbering, PixelFiles, Size, canvas, compact, for_each, image_size, stack_masks
 from ._parts import Parts, Reader
 from .classes import CAMVID, CAMVID_VOID, CITYSCAPES, CITYSCAPES_IDS, VOC
 from .images import inside
 
 VOC_VOID = 255
-_MEAN = (124, 116, 104)  # of ImageNet's images: the colour of the canvas beside them
 _VOC_FOLDERS = ("VOCdevkit/VOC2012", "VOC2012", "VOCtrainval_11-May-2012/VOCdevkit/VOC2012", "voc", ".")
 _VOC_LISTS = {
     "train": ("train",),
@@ -133,7 +132,7 @@ def paired(
     masks = [None if mask is None else inside(base, mask) for _, mask in pairs]
     sizes: list[Size] = for_each(sizes_agree, list(zip(images, masks)))
     extents, size = canvas(sizes, size, fit, [str(path) for path in images])
-    files = PixelFiles(base, [image for image, _ in pairs], extents, size, _MEAN)
+    files = PixelFiles(base, [image for image, _ in pairs], extents, size, FILL)
     labels = stack_masks(masks, extents, size, numbering, compact(numbering.num_classes))
     return Parts(files, labels, ids=list(names), extra={"extent": extents})
 

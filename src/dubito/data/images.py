@@ -19,7 +19,9 @@ from ._files import Array, one_line
 from ._labelled import LabelledData
 
 _log = logging.getLogger("dubito")
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+SUFFIXES = frozenset(
+    {".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+)
 # Photographs that Pillow does not read: refused by name, since what is passed over would not be missed.
 UNREAD = frozenset({".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")

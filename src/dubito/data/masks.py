@@ -14,6 +14,7 @@ from ..errors import DubitoError
 from ._files import read_bytes
 from ._labelled import IGNORED, LabelledData, Triplets
 from ._masks import (
+    FILL,
     Numbering,
     PixelFiles,
     Size,
@@ -32,7 +33,6 @@ __all__ = ["CLASSES_FILE", "mask_folders", "pixel_images", "read_mask"]
 
 CLASSES_FILE = "classes.txt"
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-FILL = (124, 116, 104)
 _NAMES = 1 << 20
 _MOST_CLASSES = 10_000
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")

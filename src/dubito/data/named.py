@@ -22,6 +22,7 @@ from ._packed import packed
 from ._parts import Parts, Reader
 from ._pixel_sets import camvid_folders, cityscapes, voc
 from .classes import CAMVID, CAMVID_VOID, CIFAR10, CIFAR100, CITYSCAPES, CLOTHING1M, VOC
+from .masks import IMAGENET
 
 _DIGITS = tuple("0123456789")
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
@@ -29,7 +30,6 @@ _MNIST = ((0.1307,), (0.3081,))
 _CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 _CIFAR100 = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 _SVHN = ((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CLOTHING1M = ((0.6959, 0.6537, 0.6371), (0.3113, 0.3192, 0.3214))
 
 
@@ -69,10 +69,10 @@ SETS = {
         (packed("camvid", void=CAMVID_VOID), camvid_folders(), camvid_colours()),
         ("train", "val", "test"),
         CAMVID,
-        _IMAGENET,
+        IMAGENET,
     ),
-    "voc": NamedSet((voc(),), ("train", "val", "trainval", "train_aug", "test"), VOC, _IMAGENET),
-    "cityscapes": NamedSet((cityscapes(),), ("train", "val", "test"), CITYSCAPES, _IMAGENET),
+    "voc": NamedSet((voc(),), ("train", "val", "trainval", "train_aug", "test"), VOC, IMAGENET),
+    "cityscapes": NamedSet((cityscapes(),), ("train", "val", "test"), CITYSCAPES, IMAGENET),
     "cifar10n": NamedSet(
         splits=("train",), classes=CIFAR10, images="cifar10", human=cifar_n("cifar10n"), default="worst"
     ),
@@ -83,7 +83,7 @@ SETS = {
         splits=("test",), classes=CIFAR10, images="cifar10", human=cifar_10h, default="majority"
     ),
     "clothing1m": NamedSet((clothing1m(),), ("train", "val", "test", "clean_train"), CLOTHING1M, _CLOTHING1M),
-    "imagenet": NamedSet((imagenet(),), ("train", "val"), (), _IMAGENET),
+    "imagenet": NamedSet((imagenet(),), ("train", "val"), (), IMAGENET),
     "labelme": NamedSet((crowd_npz("labelme"), labelme_folder), ("train", "valid", "test")),
     "sentiment_text": NamedSet((crowd_npz("sentiment_text"),), ("train", "test")),
     **{

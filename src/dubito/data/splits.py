@@ -7,11 +7,6 @@ import torch
 from ..errors import DubitoError
 from ._labelled import LabelledData
 
-# The deviations used by the released logistic-normal code for CIFAR-10 and CIFAR-100 alike; they are the mean
-# over images of each image's deviation, not the deviation over all pixels.
-CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
-CIFAR_STD_PER_IMAGE = (0.2023, 0.1994, 0.2010)
-
 
 def englesson_mnist(train: LabelledData, seed: int) -> tuple[LabelledData, LabelledData]:
     """45,000 / 5,000 of the first 50,000 training images, permuted with the seed; the other 10,000 unused.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .._files import replace_file
 from .._report import Picture
 from ..data import LabelledData
 from ..evaluate import _judging
@@ -63,10 +61,10 @@ def class_maps(
     return made
 
 
-def ends(examples: Sequence[Any]) -> list[Any]:
+def ends(examples: Sequence[Any], count: int = SHOWN) -> list[Any]:
     """The first and the last of examples that are ranked: good and bad cases."""
-    half = SHOWN // 2
-    return list(examples) if len(examples) <= SHOWN else [*examples[:half], *examples[-half:]]
+    half = count // 2
+    return list(examples) if len(examples) <= count else [*examples[:half], *examples[-half:]]
 
 
 def write_grid(path: Path, maps: Sequence[ClassMaps], classes: Sequence[str]) -> None:
@@ -83,9 +81,7 @@ def write_grid(path: Path, maps: Sequence[ClassMaps], classes: Sequence[str]) ->
         legend=[*zip(classes, pictures.class_colours(len(classes)).tolist())],
         scale=(top, "standard deviation"),
     )
-    file = io.BytesIO()
-    figure.savefig(file, format="png", metadata={"Software": None})
-    replace_file(path, file.getvalue())
+    pictures.save(figure, path)
 
 
 def page_pictures(maps: Sequence[ClassMaps], classes: Sequence[str]) -> list[Picture]:
@@ -109,8 +105,4 @@ def highest(maps: Sequence[ClassMaps]) -> float:
 
 
 def _first(m: ClassMaps, count: int) -> list[Array]:
-    return [
-        m.example["image"],
-        pictures.coloured(m.example["given"], count),
-        pictures.coloured(m.guess, count),
-    ]
+    return pictures.beside(m.example["image"], m.example["given"], m.guess, count)

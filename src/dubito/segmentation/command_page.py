@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._files import replace_file
 from .._product.page import curves
 from .._product.tasks import FitJob, Say
 from .._product.writing import write_csv, write_json
@@ -72,7 +70,7 @@ def write(
     values, present = scores.class_iou()
     per_class = {c: float(v) for c, v, there in zip(setting.classes, values, present) if there}
     write_json(job.out / "metrics.json", {"method": method, "why": list(why), **found, "iou": per_class})
-    chosen = _best_and_worst(examples)
+    chosen = class_maps.ends(sorted(examples, key=lambda e: -e["iou"]), SHOWN)  # best and worst
     _grid(job.out / "examples.png", chosen, setting.classes)
     shown = [_picture(e, setting.classes) for e in chosen]
     maps = class_maps.class_maps(class_maps.noisy(models, method), data, class_maps.ends(chosen))
@@ -135,15 +133,9 @@ def _maps(
     return rows, examples
 
 
-def _best_and_worst(examples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    ranked = sorted(examples, key=lambda e: -e["iou"])
-    half = SHOWN // 2
-    return ranked if len(ranked) <= SHOWN else ranked[:half] + ranked[-half:]
-
-
 def _panels(example: dict[str, Any], count: int) -> list[Any]:
-    panels = [example["image"], pictures.coloured(example["given"], count)]
-    panels += [pictures.coloured(example["guess"], count), pictures.heat(example["entropy"], 1.0)]
+    panels = pictures.beside(example["image"], example["given"], example["guess"], count)
+    panels.append(pictures.heat(example["entropy"], 1.0))
     if example["deviation"] is not None:
         panels.append(pictures.heat(example["deviation"], 1.0))
     return panels
@@ -157,9 +149,7 @@ def _grid(path: Path, chosen: Sequence[dict[str, Any]], classes: Sequence[str]) 
         row_names=[f"IoU {e['iou']:.2f}" for e in chosen],
         legend=[*zip(classes, pictures.class_colours(len(classes)).tolist())],
     )
-    file = io.BytesIO()
-    figure.savefig(file, format="png", metadata={"Software": None})
-    replace_file(path, file.getvalue())
+    pictures.save(figure, path)
 
 
 def _picture(example: dict[str, Any], classes: Sequence[str]) -> Picture:
@@ -194,9 +184,10 @@ def _skills(channel: Any, data: LabelledData) -> list[Annotator]:
     A = _confusions(channel, data)
     if A is None or data.crowd is None:
         return []
-    drawn = torch.bincount(data.crowd.annotator, minlength=len(A))
-    skill = A.diagonal(dim1=-2, dim2=-1).mean(-1)
-    return [Annotator(name, int(n), float(s)) for name, n, s in zip(data.annotators, drawn, skill)]
+    drawn = torch.bincount(data.crowd.annotator, minlength=len(A)).tolist()
+    skill = A.diagonal(dim1=-2, dim2=-1).mean(-1).tolist()
+    found = [Annotator(*person) for person in zip(data.annotators, drawn, skill)]
+    return sorted(found, key=lambda a: a.skill)  # the worst first, as in an audit
 
 
 def _matrices(channel: Any, data: LabelledData, classes: Sequence[str]) -> list[Matrix]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .._files import replace_file
 from .._report.pictures import png
 from .._tensors import at_least_float32
 from ..errors import DubitoError
@@ -103,6 +105,18 @@ def variance_maps(model: SegmentationModel, images: Tensor, *, samples: int = 51
     with _judging(model):
         found = model.in_parts(images, variance)
     return resize(found, (images.shape[-2], images.shape[-1]), align_corners=model.align_corners)
+
+
+def beside(image: Array, given: Tensor | Array, guess: Tensor | Array, num_classes: int) -> list[Array]:
+    """An image, its mask and its prediction as pictures of one size."""
+    return [image, coloured(given, num_classes), coloured(guess, num_classes)]
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure as PNG: all of it or nothing, the same bytes each time."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", metadata={"Software": None})
+    replace_file(path, file.getvalue())
 
 
 def encode(picture: Array, *, quality: int | None = None) -> str:

@@ -93,10 +93,10 @@ def out_of_fold(data: LabelledData, train: Trained, *, folds: int, seed: int) ->
 def judged(model: SegmentationModel, data: LabelledData) -> Iterator[Doubted]:
     """Every mask of a set as a model sees it, by images, then annotators."""
     for found in outputs.judge(model, data, variance=False):
-        h, w = found.log_p.shape[:2]
         if data.crowd is None:
-            yield doubted(found.log_p, data.labels[found.row, :h, :w].long(), found.row)
+            yield doubted(found.log_p, outputs.given(data, found), found.row)
             continue
+        h, w = found.log_p.shape[:2]
         for entry in (data.crowd.item == found.row).nonzero().flatten().tolist():
             given = data.crowd.label[entry, :h, :w].long()
             yield doubted(found.log_p, given, found.row, int(data.crowd.annotator[entry]))

@@ -14,7 +14,6 @@ from .._report import Suspicion
 from ..data import LabelledData
 from ..data._masks import resized
 from . import outputs, pictures
-from .pictures import Array
 from .review import Doubted, Region
 
 MOST, EACH = 30, 2  # regions on the page, and of one mask
@@ -93,7 +92,7 @@ def _strip(data: LabelledData, d: Doubted, region: Region, count: int) -> bytes:
         slice(max(0, row - margin), row + height + margin),
         slice(max(0, column - margin), column + width + margin),
     )
-    panels: list[Array] = [image, pictures.coloured(d.given, count), pictures.coloured(d.guess, count)]
+    panels = pictures.beside(image, d.given, d.guess, count)
     return outputs.strip([np.ascontiguousarray(panel[place]) for panel in panels], height=90, widest=160)
 
 
