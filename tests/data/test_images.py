@@ -153,6 +153,8 @@ def test_new_images_in_folders_are_those_that_are_read_from_folders(tmp_path):
     found = read_inputs(source, tmp_path, None)
     assert found.ids == ["a/b c/x.PNG", "a/y.jpg", "z.jfif"]
     assert found.gather(torch.arange(3)).shape == (3, 3, 4, 4)
+    with pytest.raises(DubitoError, match=r"an image, not a table at .*; give the folder"):
+        read_inputs(source, tmp_path / "a" / "y.jpg", None)
     (tmp_path / "a" / "IMG_1.HEIC").write_bytes(b"")
     with pytest.raises(DubitoError, match=r"of a kind that is not read at .*IMG_1.HEIC"):
         read_inputs(source, tmp_path, None)

@@ -10,7 +10,7 @@ import torch
 
 from ..data import ImageFiles, LabelledData, read_npz
 from ..data._rows import chunks
-from ..data.images import _files
+from ..data.images import SUFFIXES, _files
 from ..data.tables import _Inputs
 from ..errors import DubitoError
 from .arrays import bare
@@ -26,6 +26,8 @@ def read_inputs(
     """Inputs alone, of new data in the form that a run was trained on; labels may be missing."""
     if path.is_dir():
         return _folder_inputs(source, path)
+    if path.suffix.lower() in SUFFIXES:
+        raise DubitoError("an image, not a table", where=str(path), remedy="give the folder that it lies in")
     if path.suffix.lower() == ".npz":
         arrays = read_npz(path)
         key = source.inputs if source.inputs in arrays else next((k for k in ("x", "X") if k in arrays), None)
