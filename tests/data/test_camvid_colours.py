@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from dubito.data import load
-from dubito.data._camvid import COLOURS
+from dubito.data._pixel_sets import CAMVID_COLOURS as COLOURS
 from dubito.data.classes import CAMVID
 from dubito.errors import DubitoError
 

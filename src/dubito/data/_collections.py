@@ -11,7 +11,7 @@ import torch
 
 from ..errors import DubitoError
 from ._labelled import NONE_GIVEN
-from ._parts import Parts, Reader
+from ._parts import Parts
 from ._rows import chunks
 from .images import ImageFiles, Texts, image_folder
 
@@ -22,31 +22,27 @@ _CLOTHING = {
     "test": ("clean_test_key_list.txt", "clean_label_kv.txt"),
 }
 _LINE = 4096
+_SIZE = 256  # side of the squares that images are scaled to
 _CLASSES = 14
 _WNID = re.compile(r"n[0-9]{8}")
 _SOLUTION = "LOC_val_solution.csv"
 
 
-def clothing1m(
-    size: int = 256, folders: tuple[str, ...] = (".", "clothing1m", "Clothing1M", "clothing1M")
-) -> Reader:
-    """A reader of Clothing1M: key lists name the images of a split, `*_label_kv.txt` their labels.
+def clothing1m(root: Path, split: str) -> Parts | None:
+    """Clothing1M: key lists name the images of a split, `*_label_kv.txt` their labels.
 
     Training labels come from captions; where an image also has an expert's label, that is its clean one.
     """
-
-    def read(root: Path, split: str) -> Parts | None:
-        keys, labels = _CLOTHING[split]
-        for base in (root / folder for folder in folders):
-            for place in (base, base / "annotations"):
-                if (place / keys).is_file() and (place / labels).is_file():
-                    return _clothing(base, place, split, size)
-        return None
-
-    return read
+    keys, labels = _CLOTHING[split]
+    for folder in (".", "clothing1m", "Clothing1M", "clothing1M"):
+        base = root / folder
+        for place in (base, base / "annotations"):
+            if (place / keys).is_file() and (place / labels).is_file():
+                return _clothing(base, place, split)
+    return None
 
 
-def _clothing(base: Path, place: Path, split: str, size: int) -> Parts:
+def _clothing(base: Path, place: Path, split: str) -> Parts:
     keys, label_file = _CLOTHING[split]
     names = Texts(_keys(place / keys))
     given = _labels(place / label_file)
@@ -60,7 +56,7 @@ def _clothing(base: Path, place: Path, split: str, size: int) -> Parts:
             )
         labels.append(given[name])
     return Parts(
-        ImageFiles(base, names, size),
+        ImageFiles(base, names, _SIZE),
         torch.tensor(labels, dtype=torch.int64),
         clean=torch.tensor([clean.get(name, NONE_GIVEN) for name in names], dtype=torch.int64),
         ids=names,
@@ -110,30 +106,26 @@ def _checked(name: str, path: Path, number: int) -> str:
     return name
 
 
-def imagenet(size: int = 256) -> Reader:
-    """A reader of ImageNet: one folder per class, `train/<wnid>/*.JPEG` and `val/<wnid>/*.JPEG`.
+def imagenet(root: Path, split: str) -> Parts | None:
+    """ImageNet: one folder per class, `train/<wnid>/*.JPEG` and `val/<wnid>/*.JPEG`.
 
     Validation images as they are handed out, all in one folder, are read with `LOC_val_solution.csv`, which lies in
     that folder or up to four above it (as in the archive on Kaggle).
     """
     below = ("imagenet", "ImageNet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC", "imagenet/ILSVRC/Data/CLS-LOC")
-
-    def read(root: Path, split: str) -> Parts | None:
-        for folder in (".", *below):
-            place = root / folder / split
-            names = os.listdir(place) if place.is_dir() else []
-            if any(name.startswith("ILSVRC2012_") for name in names):
-                return _one_folder(place, size)
-            # The root itself may hold anybody's `train`: there the classes must be ImageNet's.
-            if any(_WNID.fullmatch(name) for name in names) or (names and folder != "."):
-                found = image_folder(place, size=size)
-                return Parts(found.inputs, found.labels, ids=found.ids, classes=found.classes)
-        return None
-
-    return read
+    for folder in (".", *below):
+        place = root / folder / split
+        names = os.listdir(place) if place.is_dir() else []
+        if any(name.startswith("ILSVRC2012_") for name in names):
+            return _one_folder(place)
+        # The root itself may hold anybody's `train`: there the classes must be ImageNet's.
+        if any(_WNID.fullmatch(name) for name in names) or (names and folder != "."):
+            found = image_folder(place, size=_SIZE)
+            return Parts(found.inputs, found.labels, ids=found.ids, classes=found.classes)
+    return None
 
 
-def _one_folder(place: Path, size: int) -> Parts:
+def _one_folder(place: Path) -> Parts:
     """Images without class folders, their classes in a table; classes are numbered as those of `train`."""
     table = next((p / _SOLUTION for p in (place, *place.parents[:4]) if (p / _SOLUTION).is_file()), None)
     if table is None:
@@ -160,4 +152,4 @@ def _one_folder(place: Path, size: int) -> Parts:
     place_of = {wnid: i for i, wnid in enumerate(sorted(there))}
     texts = Texts(names)
     labels = torch.tensor([place_of[wnid] for wnid in found], dtype=torch.int64)
-    return Parts(ImageFiles(place, texts, size), labels, ids=texts, classes=tuple(place_of))
+    return Parts(ImageFiles(place, texts, _SIZE), labels, ids=texts, classes=tuple(place_of))

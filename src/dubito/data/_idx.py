@@ -11,7 +11,7 @@ import torch
 
 from ..errors import DubitoError
 from ._files import Array, array_bytes, file_size, inflate, one_line, read_bytes
-from ._parts import Parts, Reader
+from ._parts import Parts
 
 # Magic numbers: two zero bytes, the element type, the number of axes. Of the types only uint8 occurs here.
 _UINT8 = 8
@@ -38,18 +38,14 @@ def read_idx(path: Path) -> Array:
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 
 
-def mnist_idx(stem: dict[str, str] = _STEMS, folders: tuple[str, ...] = _FOLDERS) -> Reader:
-    """A reader of the four files, wherever below the root they usually lie."""
-
-    def read(root: Path, split: str) -> Parts | None:
-        for folder in folders:
-            images = _find(root / folder, stem[split], "images", 3)
-            labels = _find(root / folder, stem[split], "labels", 1)
-            if images and labels:
-                return _parts(images, labels)
-        return None
-
-    return read
+def mnist_idx(root: Path, split: str) -> Parts | None:
+    """MNIST: the four files, wherever below the root they usually lie."""
+    for folder in _FOLDERS:
+        images = _find(root / folder, _STEMS[split], "images", 3)
+        labels = _find(root / folder, _STEMS[split], "labels", 1)
+        if images and labels:
+            return _parts(images, labels)
+    return None
 
 
 def _parts(images: Path, labels: Path) -> Parts:

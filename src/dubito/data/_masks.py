@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch import Tensor
 from ..errors import DubitoError
 from ._files import Array, file_size, one_line
 from ._labelled import IGNORED
-from .images import _PIXELS, decode, inside
+from .images import _PIXELS, decode, for_each, inside
 
 # Formats without loss: a class number that a lossy one has changed is another class.
 _MASKS = ("PNG", "BMP", "GIF", "TIFF", "PPM")
@@ -127,17 +126,13 @@ class Numbering:
     Arguments:
         classes: number -> class.
         void: numbers of pixels that are not to be learned from; they become -100.
-        rest_is_void: every other number is void too.
     """
 
-    def __init__(
-        self, classes: Mapping[int, int], void: Iterable[int] = (), *, rest_is_void: bool = False
-    ) -> None:
+    def __init__(self, classes: Mapping[int, int], void: Iterable[int] = ()) -> None:
         known = {**dict.fromkeys(void, IGNORED), **classes}
         self._numbers = np.array(sorted(known), np.int64)
         self._classes = np.array([known[n] for n in sorted(known)], np.int16)
-        self._other = IGNORED if rest_is_void else _NO_CLASS
-        self._table = np.full(_TABLE, self._other, np.int16)
+        self._table = np.full(_TABLE, _NO_CLASS, np.int16)
         low = (self._numbers >= 0) & (self._numbers < _TABLE)
         self._table[self._numbers[low]] = self._classes[low]
         self.num_classes = len(set(classes.values()))
@@ -148,7 +143,7 @@ class Numbering:
             classes = self._table[numbers]
         else:
             place = np.searchsorted(self._numbers, numbers).clip(max=len(self._numbers) - 1)
-            classes = np.where(self._numbers[place] == numbers, self._classes[place], self._other)
+            classes = np.where(self._numbers[place] == numbers, self._classes[place], _NO_CLASS)
         unknown = classes == _NO_CLASS
         if unknown.any():
             row, column = (int(i) for i in np.argwhere(unknown)[0])
@@ -283,11 +278,3 @@ def stack_masks(
 def compact(num_classes: int) -> torch.dtype:
     """The smallest whole numbers that hold the classes and -100."""
     return torch.int8 if num_classes <= 128 else torch.int16
-
-
-def for_each(job: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """Results of a job on several threads, in order: decoding runs outside Python's lock."""
-    if len(items) < 2:
-        return [job(item) for item in items]
-    with ThreadPoolExecutor(min(8, len(items), os.cpu_count() or 1)) as pool:
-        return list(pool.map(job, items))

@@ -14,7 +14,7 @@ import torch
 
 from ..errors import DubitoError
 from ._files import LIMIT, Array, array_bytes, one_line, read_bytes
-from ._parts import Parts, Reader
+from ._parts import Parts
 
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _MATRIX, _COMPRESSED = 14, 15
@@ -96,17 +96,13 @@ def _matrix(data: memoryview, order: str, path: Path, names: tuple[str, ...]) ->
     return name, np.frombuffer(numbers, dtype).reshape(shape, order="F")
 
 
-def svhn_mat(folders: tuple[str, ...] = (".", "svhn", "SVHN")) -> Reader:
-    """A reader of `<split>_32x32.mat`: X (32, 32, 3, N) and y (N, 1), where 10 stands for the digit 0."""
-
-    def read(root: Path, split: str) -> Parts | None:
-        for folder in folders:
-            path = root / folder / f"{split}_32x32.mat"
-            if path.is_file():
-                return _svhn(path)
-        return None
-
-    return read
+def svhn_mat(root: Path, split: str) -> Parts | None:
+    """SVHN, `<split>_32x32.mat`: X (32, 32, 3, N) and y (N, 1), where 10 stands for the digit 0."""
+    for folder in (".", "svhn", "SVHN"):
+        path = root / folder / f"{split}_32x32.mat"
+        if path.is_file():
+            return _svhn(path)
+    return None
 
 
 def _svhn(path: Path) -> Parts:

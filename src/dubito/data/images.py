@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, overload
@@ -91,8 +91,7 @@ class ImageFiles:
             return torch.zeros(
                 0, 3 if self.mode == "RGB" else 1, self.size or 0, self.size or 0, dtype=torch.uint8
             )
-        with ThreadPoolExecutor(min(8, len(wanted), os.cpu_count() or 1)) as pool:
-            images = list(pool.map(self._decode, wanted))
+        images = for_each(self._decode, wanted)
         if len({image.shape for image in images}) > 1:
             raise DubitoError(
                 "images of different sizes",
@@ -103,6 +102,14 @@ class ImageFiles:
 
     def _decode(self, path: str) -> Array:
         return decode(inside(self.root, path), self.size, self.mode, shown=str(self.root / path))
+
+
+def for_each(job: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Results of a job on several threads, in order: decoding runs outside Python's lock."""
+    if len(items) < 2:
+        return [job(item) for item in items]
+    with ThreadPoolExecutor(min(8, len(items), os.cpu_count() or 1)) as pool:
+        return list(pool.map(job, items))
 
 
 def inside(root: Path, path: str) -> Path:

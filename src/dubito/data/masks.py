@@ -20,14 +20,13 @@ from ._masks import (
     Size,
     canvas,
     compact,
-    for_each,
     is_colour,
     read_mask,
     stack_masks,
     upright_size,
 )
 from ._pixel_sets import sizes_agree
-from .images import SUFFIXES, _files
+from .images import SUFFIXES, _files, for_each
 
 __all__ = ["CLASSES_FILE", "mask_folders", "pixel_images", "read_mask"]
 

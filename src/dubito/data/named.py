@@ -10,7 +10,6 @@ from pathlib import Path
 from .._files import kind_of
 from ..errors import DubitoError, nearest
 from ._cache import cache_folder
-from ._camvid import camvid_colours
 from ._cifar import cifar_binary, cifar_python
 from ._collections import clothing1m, imagenet
 from ._crowds import crowd_npz, labelme_folder
@@ -20,7 +19,7 @@ from ._labelled import LabelledData
 from ._mat import svhn_mat
 from ._packed import packed
 from ._parts import Parts, Reader
-from ._pixel_sets import camvid_folders, cityscapes, voc
+from ._pixel_sets import camvid_colours, camvid_folders, cityscapes, voc
 from .classes import CAMVID, CAMVID_VOID, CIFAR10, CIFAR100, CITYSCAPES, CLOTHING1M, VOC
 from .masks import IMAGENET
 
@@ -56,23 +55,23 @@ def _crowd(name: str) -> NamedSet:
 
 _TRAIN_TEST = ("train", "test")
 SETS = {
-    "mnist": NamedSet((mnist_idx(), packed("mnist")), _TRAIN_TEST, _DIGITS, _MNIST),
+    "mnist": NamedSet((mnist_idx, packed("mnist")), _TRAIN_TEST, _DIGITS, _MNIST),
     "cifar10": NamedSet(
         (cifar_python(10), cifar_binary(10), packed("cifar10")), _TRAIN_TEST, CIFAR10, _CIFAR10
     ),
     "cifar100": NamedSet(
         (cifar_python(100), cifar_binary(100), packed("cifar100")), _TRAIN_TEST, CIFAR100, _CIFAR100
     ),
-    "svhn": NamedSet((svhn_mat(),), ("train", "test", "extra"), _DIGITS, _SVHN),
+    "svhn": NamedSet((svhn_mat,), ("train", "test", "extra"), _DIGITS, _SVHN),
     "svhn_crops": NamedSet((packed("svhn_crops"),), _TRAIN_TEST, _DIGITS, _SVHN),
     "camvid": NamedSet(
-        (packed("camvid", void=CAMVID_VOID), camvid_folders(), camvid_colours()),
+        (packed("camvid", void=CAMVID_VOID), camvid_folders, camvid_colours),
         ("train", "val", "test"),
         CAMVID,
         IMAGENET,
     ),
-    "voc": NamedSet((voc(),), ("train", "val", "trainval", "train_aug", "test"), VOC, IMAGENET),
-    "cityscapes": NamedSet((cityscapes(),), ("train", "val", "test"), CITYSCAPES, IMAGENET),
+    "voc": NamedSet((voc,), ("train", "val", "trainval", "train_aug", "test"), VOC, IMAGENET),
+    "cityscapes": NamedSet((cityscapes,), ("train", "val", "test"), CITYSCAPES, IMAGENET),
     "cifar10n": NamedSet(
         splits=("train",), classes=CIFAR10, images="cifar10", human=cifar_n("cifar10n"), default="worst"
     ),
@@ -82,8 +81,8 @@ SETS = {
     "cifar10h": NamedSet(
         splits=("test",), classes=CIFAR10, images="cifar10", human=cifar_10h, default="majority"
     ),
-    "clothing1m": NamedSet((clothing1m(),), ("train", "val", "test", "clean_train"), CLOTHING1M, _CLOTHING1M),
-    "imagenet": NamedSet((imagenet(),), ("train", "val"), (), IMAGENET),
+    "clothing1m": NamedSet((clothing1m,), ("train", "val", "test", "clean_train"), CLOTHING1M, _CLOTHING1M),
+    "imagenet": NamedSet((imagenet,), ("train", "val"), (), IMAGENET),
     "labelme": NamedSet((crowd_npz("labelme"), labelme_folder), ("train", "valid", "test")),
     "sentiment_text": NamedSet((crowd_npz("sentiment_text"),), ("train", "test")),
     **{
@@ -151,19 +150,9 @@ def search_path(root: str | os.PathLike[str] | None = None) -> Iterator[Path]:
 
 
 def _assemble(parts: Parts, named: NamedSet, name: str) -> LabelledData:
-    return LabelledData(
-        parts.inputs,
-        parts.labels,
-        clean=parts.clean,
-        classes=named.classes if parts.classes is None else parts.classes,
-        mean=named.statistics and named.statistics[0],
-        std=named.statistics and named.statistics[1],
-        ids=parts.ids,
-        crowd=parts.crowd,
-        annotators=parts.annotators,
-        extra=parts.extra,
-        name=name,
-    )
+    mean, std = named.statistics or (None, None)
+    classes = named.classes if parts.classes is None else parts.classes
+    return LabelledData(**{**vars(parts), "classes": classes}, mean=mean, std=std, name=name)
 
 
 def _load_human(
