@@ -230,7 +230,7 @@ def predict(job: PredictJob, say: Say) -> Path:
     for found in outputs.judge(model, data):
         name = str((data.ids or ())[found.row])
         outputs.write(out, name, found, len(setting.classes))
-        shares = [float((found.mask == k).double().mean()) for k in range(len(setting.classes))]
+        shares = [int((found.mask == k).sum()) / found.mask.numel() for k in range(len(setting.classes))]
         rows.append([name, float(found.entropy.mean()), *shares])
     write_csv(out / "images.csv", ["id", "uncertainty", *(f"share_{c}" for c in setting.classes)], rows)
     say(f"{len(data):,} images, {len(setting.classes)} classes, method {method}")

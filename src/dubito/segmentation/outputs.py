@@ -54,16 +54,18 @@ def judge(model: SegmentationModel, data: LabelledData, *, variance: bool = True
     rows = range(len(data)) if data.rows is None else data.rows.tolist()
     place = data.to("cpu")
     for position, row in enumerate(rows):
-        x = place.normalise(files.image(row).unsqueeze(0))
-        _bounded(x, model.num_classes, files.paths[row])
-        log_p, varied = _seen(model, x, variance)
-        size = files.file_size(row)
-        p = _resized(log_p.exp(), size)
-        entropy = torch.cat([torch.special.entr(part).sum(-1) for part in p.split(_STEP)])
+        image, size = files.image(row).unsqueeze(0), files.file_size(row)
+        _bounded(image, model.num_classes, files.paths[row])
+        log_p, varied = _seen(model, place, image, variance)
+        # Some rows at a time, but where the file has another size than the network saw.
+        alike = tuple(log_p.shape[:2]) == size
+        parts = map(torch.exp, log_p.split(_STEP)) if alike else [_resized(log_p.exp(), size)]
+        found = [(p.argmax(-1).short(), torch.special.entr(p).sum(-1)) for p in parts]
+        mask, entropy = (torch.cat(column) for column in zip(*found, strict=True))
         yield Judged(
             position,
-            p.argmax(-1),
-            (entropy / math.log(max(2, model.num_classes))).clamp(0, 1),
+            mask,
+            entropy.div_(math.log(max(2, model.num_classes))).clamp_(0, 1),
             None if varied is None else _resized(varied, size)[..., 0].clamp(min=0).sqrt(),
             log_p,
         )
@@ -83,22 +85,25 @@ def given(data: LabelledData, found: Judged) -> Tensor:
     return data.labels[found.row, :h, :w].long()
 
 
-def _seen(model: SegmentationModel, x: Tensor, variance: bool) -> tuple[Tensor, Tensor | None]:
+def _seen(
+    model: SegmentationModel, data: LabelledData, image: Tensor, variance: bool
+) -> tuple[Tensor, Tensor | None]:
     """log p (h, w, K) and the summed variances (h, w, 1) of one image, seen in windows where it is large."""
-    device, (height, width) = next(model.parameters()).device, x.shape[-2:]
-    log_p, spread = torch.empty(height, width, model.num_classes), torch.empty(height, width, 1)
+    device, (height, width) = next(model.parameters()).device, image.shape[-2:]
+    log_p = torch.empty(height, width, model.num_classes)
+    spread = torch.empty(height, width, 1) if variance and getattr(model.head, "noisy", False) else None
     rows, columns = windows(height, width)
-    varied = None
     for a, b, top, bottom in rows:
         for c, d, left, right in columns:
-            part = x[..., top:bottom, left:right].to(device)
+            x = data.normalise(image[..., top:bottom, left:right]).to(device)
             kept = slice(a - top, b - top), slice(c - left, d - left)
             with _judging(model):
-                log_p[a:b, c:d] = model(part)[0][kept].float().cpu()
-            varied = variance_maps(model, part, samples=256) if variance else None
-            if varied is not None:
+                log_p[a:b, c:d] = model(x)[0][kept].float().cpu()
+            if spread is not None:
+                varied = variance_maps(model, x, samples=256)
+                assert varied is not None
                 spread[a:b, c:d] = varied[0].sum(-1, keepdim=True)[kept].cpu()
-    return log_p, None if varied is None else spread
+    return log_p, spread
 
 
 def windows(height: int, width: int) -> tuple[list[Span], list[Span]]:
