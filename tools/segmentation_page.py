@@ -173,9 +173,9 @@ def again() -> list[str]:
     return [
         "",
         f"These are runs of {after}. The same {len(pairs)} runs with the code of {before} differ from them by at "
-        f"most {100 * most['mean_iou']:.2f} in mIoU and {most['log_likelihood']:.4f} in log-likelihood. The runs on "
-        "CamVid were not made again: what came after them (masks merged, masks judged out of fold, scores of a run "
-        "on folders) takes no part in them.",
+        f"most {100 * most['mean_iou']:.2f} in mIoU and {most['log_likelihood']:.4f} in log-likelihood. The runs "
+        "on CamVid were not made again: what came after them (masks merged, masks judged out of fold, scores of a "
+        "run on folders) takes no part in them.",
     ]
 
 
