@@ -45,13 +45,13 @@ def fit(job: FitJob, say: Say) -> Path:
     images, masks = job.images or job.data, job.masks
     if masks is None:
         raise DubitoError("pixels need masks", remedy="give their folder: --masks DIR")
-    _refuse_what_masks_have_not(job)
+    _check_options(job)
     options = {
         k: v for k, v in job.options.items() if k in ("classes", "values", "void", "suffix", "annotators")
     }
     canvas: dict[str, Any] = {} if job.size is None else {"size": (job.size, job.size), "fit": "scale"}
     data = mask_folders(images, masks, **canvas, **options)
-    _refuse_what_teaches_nothing(data, masks)
+    _check_masks(data, masks)
     height, width = data.labels.shape[1:]
     if height * width > LARGE:
         say(
@@ -72,7 +72,8 @@ def fit(job: FitJob, say: Say) -> Path:
         return _complete(job, data, setting, say)
 
 
-def _refuse_what_masks_have_not(job: FitJob) -> None:
+def _check_options(job: FitJob) -> None:
+    """Refuse what means nothing for masks, which would be passed over in silence."""
     for name in ("label", "annotator", "item", "features", "clean", "gold"):
         if getattr(job, name):
             raise DubitoError(f"--{name} is not for masks", where=str(job.masks), remedy="leave it out")
@@ -84,7 +85,8 @@ def _refuse_what_masks_have_not(job: FitJob) -> None:
         )
 
 
-def _refuse_what_teaches_nothing(data: LabelledData, masks: Path) -> None:
+def _check_masks(data: LabelledData, masks: Path) -> None:
+    """Refuse masks that there is nothing to learn from."""
     seen = [int(k) for k in data.labels.unique() if k >= 0]
     if len(data) < 4:
         raise DubitoError("too few images", expected="at least 4", got=len(data))
