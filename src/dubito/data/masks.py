@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +34,7 @@ __all__ = ["CLASSES_FILE", "mask_folders", "pixel_images", "read_mask"]
 CLASSES_FILE = "classes.txt"
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _NAMES = 1 << 20
+_SHOWN = 24  # colours of a mask
 _MOST_CLASSES = 10_000
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _NUMBER = re.compile(r"-?[0-9]{1,8}")
@@ -242,8 +244,10 @@ def _numbering(
     if values is None:
         coloured = [path for path in masks if is_colour(path)]
         if coloured:
+            seen = [f"#{n:06x}" for n in np.unique(read_mask(coloured[0])).tolist()]
             raise DubitoError(
                 "a mask holds colours, not class numbers", where=str(coloured[0]),
+                got=", ".join(seen[:_SHOWN]) + (f" and {len(seen) - _SHOWN} more" if len(seen) > _SHOWN else ""),
                 remedy="give the colour of each class, as values=['#000000', '#804080'] (--values #000000,#804080)",
             )  # fmt: skip
         empty = [] if void is None else [number_of(void)]
