@@ -11,7 +11,7 @@ from PIL import Image
 
 from dubito._product.tasks import FitJob
 from dubito.data import mask_folders
-from dubito.segmentation import command, review
+from dubito.segmentation import command, command_page, review
 from dubito.segmentation.shapes import CLASSES, shapes
 
 
@@ -139,3 +139,22 @@ def test_masks_of_several_annotators_are_judged_one_by_one(folders):
         if row["row"]:
             assert int(row["row"]) + int(row["height"]) <= 24
             assert int(row["column"]) + int(row["width"]) <= 32
+
+
+def test_what_is_held_of_every_mask_until_they_are_ranked_is_small():
+    """Six bytes per pixel, where they were twenty, whatever the number of regions."""
+    log_p = torch.randn(40, 50, 4, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    found = review.doubted(log_p, torch.zeros(40, 50, dtype=torch.int64))
+    assert sum(part.nbytes for part in (found.given, found.guess, found.map)) <= 6 * 40 * 50
+
+
+def test_examples_of_the_report_are_held_for_the_best_and_the_worst_alone(folders):
+    """Of ten images held out, pictures of six: the three of most and the three of least agreement."""
+    data = mask_folders(folders / "photos", folders / "masks")
+    setting = command.Setting("encoder-decoder-small", (3, *data.labels.shape[1:]), data.classes, None, 1)
+    model, _ = command.make(setting, "ce")
+    held = set(data.ids)
+    rows, examples = command_page._maps(folders / "out", data, model.eval(), held)
+    ious = sorted((row[2] for row in rows), reverse=True)
+    assert len(ious) > 6
+    assert [e["iou"] for e in examples] == ious[:3] + ious[-3:]

@@ -64,13 +64,12 @@ def write(
     `doubts` are of the images that have a labelled pixel, in the order of `data`.
     """
     say("writing masks and maps")
-    rows, examples = _maps(job.out, data, run.model, held)
+    rows, chosen = _maps(job.out, data, run.model, held)
     write_csv(job.out / "images.csv", ["id", "part", "iou", "log_likelihood", "uncertainty"], rows)
     found = scores.results()
     values, present = scores.class_iou()
     per_class = {c: float(v) for c, v, there in zip(setting.classes, values, present) if there}
     write_json(job.out / "metrics.json", {"method": method, "why": list(why), **found, "iou": per_class})
-    chosen = class_maps.ends(sorted(examples, key=lambda e: -e["iou"]), SHOWN)  # best and worst
     _grid(job.out / "examples.png", chosen, setting.classes)
     shown = [_picture(e, setting.classes) for e in chosen]
     maps = class_maps.class_maps(class_maps.noisy(models, method), data, class_maps.ends(chosen))
@@ -109,8 +108,9 @@ def write(
 def _maps(
     out: Path, data: LabelledData, model: Any, held: Set[str]
 ) -> tuple[list[list[Any]], list[dict[str, Any]]]:
-    """Masks and maps of every image; a row of the table and, of held-out ones, what a picture needs."""
-    rows, examples = [], []
+    """Masks and maps of every image; a row of the table and, of the best and worst held out, what pictures need."""
+    rows: list[list[Any]] = []
+    examples: list[dict[str, Any]] = []
     files: Any = data.inputs
     for found in outputs.judge(model, data):
         name = str((data.ids or ())[found.row])
@@ -130,6 +130,7 @@ def _maps(
             image = pictures.photo(files.image(found.row))
             examples.append({"name": name, "row": found.row, "iou": iou, "image": image, "given": given,
                              "guess": guess, "entropy": found.entropy, "deviation": found.deviation})  # fmt: skip
+            examples = class_maps.ends(sorted(examples, key=lambda e: -e["iou"]), SHOWN)
     return rows, examples
 
 
