@@ -162,9 +162,11 @@ def test_a_finished_run_is_taken_up_and_another_configuration_refused(run, folde
 def test_scaled_images_come_back_at_their_own_size(folders):
     out = folders / "scaled"
     job = FitJob(
-        folders / "photos", out, masks=folders / "masks", method="ce", epochs=1, size=12, device="cpu"
-    )
+        folders / "photos", out, masks=folders / "masks", method="ce", epochs=1, size=12, device="cpu",
+        options={"values": ("0", "1", "2", "3"), "void": "255"},
+    )  # fmt: skip
     command.fit(job, silent)
+    assert "ground is 0, disc is 1" in (out / "report.html").read_text()  # what was said of the numbers
     for kind in ("masks", "uncertainty", "doubt"):
         assert {Image.open(f).size for f in (out / kind).iterdir()} == {(20, 16)}
     found = command.predict(PredictJob(out, folders / "new", folders / "scaled-found.csv"), silent)

@@ -86,7 +86,7 @@ def write(
             f"At borders the IoU is {found['boundary_iou']:.3f}.",
             f"Masks to look at first: {', '.join(dict.fromkeys(first[:3]))} (review.csv has all, in this order).",
         ],
-        facts=_facts(data, setting),
+        facts=_facts(job, data, setting),
         metrics=[Fact(NAMES[k], v) for k, v in found.items() if k in NAMES]
         + [Fact(f"IoU of {c}", v) for c, v in per_class.items()],
         curves=curves({"network": run.history}),
@@ -160,14 +160,15 @@ def _picture(example: dict[str, Any], classes: Sequence[str]) -> Picture:
     return Picture(example["name"], caption, outputs.strip(panels))
 
 
-def _facts(data: LabelledData, setting: Setting) -> list[Fact]:
-    labelled = float((data.labels >= 0).double().mean())
+def _facts(job: FitJob, data: LabelledData, setting: Setting) -> list[Fact]:
+    values = job.options.get("values") or ()
+    said = ", ".join(f"{name} is {value}" for name, value in zip(setting.classes, values))
     facts = [
         Fact("images", len(data)),
-        Fact("classes", len(setting.classes)),
+        Fact("classes", len(setting.classes), note=said),
         Fact("network", setting.network),
+        Fact("share of pixels with a label", round(float((data.labels >= 0).double().mean()), 4)),
     ]
-    facts.append(Fact("share of pixels with a label", round(labelled, 4)))
     if data.crowd is not None:
         facts.append(Fact("masks", len(data.crowd.item), note=f"by {len(data.annotators)} annotators"))
     return facts
