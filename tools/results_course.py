@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from results_cells import Section
 from results_words import column_words, row_words
 
-from dubito.papers.collect import Entry, label
+from dubito.papers.choose import label
+from dubito.papers.collect import Entry
 from dubito.papers.results import Result
 
 FEWEST = 5  # evaluations in the last fifth

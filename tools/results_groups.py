@@ -152,7 +152,7 @@ def _standing(mine: Standing, best: Standing) -> str:
     if mine.summary.mean == best.summary.mean:
         return "first"
     test = paired(best.summary, mine.summary)
-    if test is None or len(best.summary.values.keys() & mine.summary.values.keys()) < FEWEST_SEEDS:
+    if test is None:
         return "not judged"
     near = best.summary.mean - mine.summary.mean <= NEAR
     if test.p < 0.05:

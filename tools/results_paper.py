@@ -13,7 +13,7 @@ from results_protocol import command, readings
 from results_search import search
 from results_skills import ranked_skills
 from results_statements import TOLD, statements
-from results_verdicts import verdicts
+from results_verdicts import means, verdicts
 from results_words import STANDS_IN, arithmetic, column_words, formats, parameters, row_words
 
 from dubito.papers import paper as paper_module
@@ -82,7 +82,7 @@ def paper_page(
         if any(f"{paper}.{s.item.id}" == item and not s.earlier for s in found):
             lines += ["", f"![{words}]({file}.svg)"]
     for section in sorted(found, key=lambda s: (s.earlier, not s.printed)):
-        lines += ["", *_section(section, results)]
+        lines += ["", *_section(section, results, found)]
     lines += ["", *said, "", *readings(paper), "", *_made(results), *(f"- {note}" for note in notes)]
     return "\n".join(lines) + "\n"
 
@@ -90,7 +90,9 @@ def paper_page(
 def _totals(results: Sequence[Result], found: Sequence[Section]) -> Iterator[str]:
     yield "## In short"
     yield ""
-    yield from _counted([s for s in found if not s.earlier], "cells are judged")
+    present = [s for s in found if not s.earlier]
+    yield from _counted(present, "cells are judged")
+    yield from means(present)
     yield from _counted(
         [s for s in found if s.earlier],
         "more, of runs with an earlier reading of what the paper leaves open, are kept and not counted above",
@@ -129,7 +131,7 @@ def _counted(found: Sequence[Section], words: str) -> Iterator[str]:
         yield f"- No cell is judged yet: {counts['not judged']} have fewer than three seeds."
 
 
-def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
+def _section(section: Section, results: Sequence[Result], found: Sequence[Section]) -> Iterator[str]:
     table = section.table
     yield f"## {section.title}"
     yield ""
@@ -157,7 +159,7 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
         cells = [e for e in table.entries if e.column == column and e.ours is not None]
         if cells:
             yield from ("", f"### {column_words(section.item, column)}", "", *_cells(section, cells))
-    opened = list(open_cells(section))
+    opened = list(open_cells(section, found))
     if opened:
         yield from ("", "### Open", "", *opened)
     yield from ends(section)

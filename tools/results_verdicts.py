@@ -6,6 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from results_cells import Section
+from results_words import column_words, row_words
+
+from dubito.metrics import holm
+from dubito.papers.collect import Entry
 
 # Tables of these papers are run to be judged; the fourth paper's matrices are in a picture only.
 JUDGED = ("collier2020", "englesson2023", "lukasik2020")
@@ -46,3 +50,46 @@ def _earlier(found: Mapping[str, Sequence[Section]]) -> str:
 def _one(paper: str, counts: Counter[str]) -> str:
     judged = sum(count for name, count in counts.items() if name != "not judged")
     return f"{paper} {counts['agrees'] + counts['agrees, wide spread']} of {judged}"
+
+
+def means(found: Sequence[Section]) -> Iterator[str]:
+    """Cells that agree by the spread of seeds, but not in their means: Welch's test, where a spread is printed.
+
+    Reference:
+        Welch 1947, The generalization of Student's problem when several different population variances are involved
+    """
+    tested = [(s, e, _welch(e, s.seeds)) for s in found for e in s.table.entries if _both_spread(e)]
+    agree = [(s, e, p) for s, e, p in tested if e.verdict.startswith("agrees")]
+    if not agree:
+        return
+    apart = sorted(((s, e, p) for s, e, p in agree if p < 0.05), key=lambda cell: cell[2])
+    kept = dict(zip((id(e) for _, e, _ in tested), holm([p for _, _, p in tested])))
+    left = sum(kept[id(e)] < 0.05 for _, e, _ in apart)
+    named = "; ".join(
+        f"{row_words(s.item, e.row)}, {column_words(s.item, e.column)}: {e.ours.mean:.2f} against "
+        f"{e.paper.value:.2f}, p = {p:.3f}"
+        for s, e, p in apart
+        if e.ours and e.paper
+    )
+    yield (
+        "- That is by the spread of single seeds, which is wider than that of their mean. Of the "
+        f"{len(agree)} that agree and have a printed spread, the means of {len(apart)} differ at p < .05 (Welch's "
+        f"t-test; chance alone would make about {0.05 * len(agree):.1g}), {left} of them after Holm's correction"
+        f"{': ' * bool(named)}{named}."
+    )
+
+
+def _both_spread(entry: Entry) -> bool:
+    judged = entry.verdict not in ("-", "not judged")
+    return bool(judged and entry.ours and entry.ours.spread and entry.paper and entry.paper.spread)
+
+
+def _welch(entry: Entry, seeds: int) -> float:
+    """p of the difference of two means with spreads of their own; `seeds` are the paper's."""
+    from scipy.stats import ttest_ind_from_stats
+
+    assert entry.ours is not None
+    assert entry.paper is not None
+    ours = entry.ours.mean, entry.ours.spread, entry.ours.seeds
+    paper = entry.paper.value, entry.paper.spread, seeds
+    return float(ttest_ind_from_stats(*ours, *paper, equal_var=False).pvalue)

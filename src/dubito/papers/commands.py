@@ -25,6 +25,12 @@ Methods = Annotated[
 ]
 
 
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="key=v1,v2 picks runs with these values, or sets them; seed=0..24 is a range."),
+]
+
+
 @app.command("list", epilog="Example: dubito paper list")
 def list_() -> None:
     """Every table and figure, its runs and what it costs at the paper's size."""
@@ -38,10 +44,7 @@ def list_() -> None:
 )
 def run(
     name: Name,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="key=v1,v2 picks runs with these values, or sets them; seed=0..24 is a range."),
-    ] = None,
+    overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="Folder for results, shared by all workers.")] = Path(
         "runs/papers"
     ),
@@ -83,6 +86,7 @@ def run(
 @app.command(epilog="Example: dubito paper table englesson2023.table1-mnist --methods ce,ln,mine.py:mine")
 def table(
     name: Name,
+    overrides: Overrides = None,
     form: Annotated[str, typer.Option(help="text, markdown, latex, csv or html.")] = "text",
     methods: Methods = None,
     results: Folders = None,
@@ -99,7 +103,7 @@ def table(
 
     found = collect(
         name, item(name), results_of(results), size=size, data=data, methods=_names(methods),
-        own_search=search, corrected=holm,
+        overrides=overrides or [], own_search=search, corrected=holm,
     )  # fmt: skip
     typer.echo(render(found, form), nl=False)
 

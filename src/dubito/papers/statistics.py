@@ -127,12 +127,12 @@ def verdict(ours: Summary | None, paper: Cell | None, metric: Metric, lost: int 
 
 
 def paired(one: Summary | None, other: Summary | None) -> PairedTest | None:
-    """Two-tailed paired t-test over the seeds that both have; None with fewer than two, or values not finite."""
+    """Two-tailed paired t-test over the seeds that both have; None with fewer than three, or values not finite."""
     if one is None or other is None:
         return None
     seeds = sorted(one.values.keys() & other.values.keys())
     a, b = [one.values[s] for s in seeds], [other.values[s] for s in seeds]
-    return paired_t_test(a, b) if len(seeds) > 1 and all(map(math.isfinite, a + b)) else None
+    return paired_t_test(a, b) if len(seeds) >= FEWEST_SEEDS and all(map(math.isfinite, a + b)) else None
 
 
 def mark(p: float) -> str:
