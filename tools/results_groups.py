@@ -94,6 +94,11 @@ def places(results: Iterable[Result]) -> list[Place]:
     return made
 
 
+def all_places(results: dict[str, list[Result]]) -> list[Place]:
+    """Every place that was run, smoke runs apart."""
+    return places(r for runs in results.values() for r in runs if r.config.size != "smoke")
+
+
 def compared(result: Result) -> bool:
     """Whether a run counts where methods are ranked, see `places`."""
     config = result.config

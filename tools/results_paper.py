@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from results_cells import Section, interval_text, reductions
-from results_course import ends
-from results_lost import lost
+from results_course import ends, lost, ranked_skills
 from results_open import open_cells, signed
-from results_power import tellable
-from results_protocol import command, readings
-from results_search import search
-from results_skills import ranked_skills
+from results_protocol import command, readings, search
 from results_statements import TOLD, statements
-from results_verdicts import means, verdicts
+from results_verdicts import means, tellable, verdicts
 from results_words import STANDS_IN, arithmetic, column_words, formats, parameters, row_words
 
 from dubito.papers import paper as paper_module

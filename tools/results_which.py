@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from results_cells import interval_text, wanted
-from results_groups import Place, Standing, places
+from results_groups import Place, Standing, all_places
 from results_which_picture import FILES
 from results_which_words import joined, kinds, over_plain, short
 from results_words import DATA, NOISES, STANDS_IN, arithmetic, formats, method_words, parameters
@@ -59,11 +59,6 @@ def _mixed(results: dict[str, list[Result]]) -> Iterator[str]:
         if len(formats(runs)) > 1:
             link = "[what that changes](results/precision.md)"
             yield f"Convolutions of {paper}.{item} are in {arithmetic(runs)} ({link})."
-
-
-def all_places(results: dict[str, list[Result]]) -> list[Place]:
-    """Every place that was run, smoke runs apart."""
-    return places(r for runs in results.values() for r in runs if r.config.size != "smoke")
 
 
 def _title(place: Place) -> str:

@@ -79,6 +79,11 @@ def test_unknown_names_are_met_with_the_nearest():
         (("run", NAME, "--size", "smok"), "smoke"),
         (("table", NAME, "--form", "markdwon"), "markdown"),
         (("check", "lukasik"), "lukasik2020"),
+        (("table", "lukasik2020"), "table2, table3, .* figure9"),
+        (("table", "lukasik2020.figure1"), "a drawing .* dubito paper figure lukasik2020.figure1"),
+        (("run", "lukasik2020.figure1"), "a drawing .* dubito paper figure lukasik2020.figure1"),
+        (("audit", "--item", "englesson2023.table1-minst", "--dry"), "table1-mnist"),
+        (("audit", "--level", "1.5", "--dry"), "between 0 and 1"),
     ):
         with pytest.raises(DubitoError, match=close):
             invoke(*words)

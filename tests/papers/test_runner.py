@@ -236,7 +236,7 @@ def test_each_method_is_stacked_in_its_own_precision(tiny_data, monkeypatch):
 
     def seen(stacks, since):
         waves.append([(s.configs[0].method, s.stack.convolutions) for s in stacks])
-        plain(stacks, since)
+        return plain(stacks, since)
 
     monkeypatch.setattr(stacked, "side_by_side", seen)
     stacked.run(made, root=str(tiny_data), device="cpu")

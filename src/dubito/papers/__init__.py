@@ -37,6 +37,9 @@ def item(name: str) -> Item:
     """
     which, _, rest = name.partition(".")
     known = items(which)
+    if not rest:
+        remedy = f"write {which}. and one of {', '.join(known)}"
+        raise DubitoError("a paper has several tables and figures", got=repr(name), remedy=remedy)
     if rest not in known:
         full = [f"{which}.{key}" for key in known]
         raise DubitoError("no such table or figure", got=repr(name), remedy=nearest(name, full))

@@ -12,7 +12,7 @@ from typing import Any
 from .choose import chosen, label, pick_methods, searched
 from .claims._parts import FAILS, judge
 from .configs import Config
-from .items import Item
+from .items import Item, with_runs
 from .results import Result, device_hours, runs_of
 from .statistics import Summary, marks, paired, summarise, verdict
 from .tables import METRICS, Cell, Metric, method_label, paper_cell
@@ -93,7 +93,7 @@ def collect(
         corrected: Holm's correction over all tests of the table.
     """
     choices = searched(item, results, size, data) if own_search else None
-    own_made = item.make(size, data, choices)
+    own_made = with_runs(name, item.make(size, data, choices))
     made = chosen(own_made, overrides)
     configs = pick_methods(made, methods)
     own = runs_of(configs, results)

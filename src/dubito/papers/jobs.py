@@ -12,6 +12,7 @@ from ..errors import DubitoError
 from . import item
 from .choose import chosen, pick_methods, searched
 from .configs import Config
+from .items import with_runs
 from .results import path_of, read
 from .streams import LANES, on_streams
 from .sweep import Report, report, sweep
@@ -54,7 +55,8 @@ class Job:
             choices = searched(item(self.name), read(self.out), self.size, self.data)
             for place, params in choices.items():
                 say(f"chosen for {place}: " + ", ".join(f"{k}={v}" for k, v in params.items()))
-        made = pick_methods(item(self.name).make(self.size, self.data, choices), self.methods)
+        own_runs = with_runs(self.name, item(self.name).make(self.size, self.data, choices))
+        made = pick_methods(own_runs, self.methods)
         configs, own = chosen(made, self.overrides), {c.cell for c in made}
         _check_methods(configs)
         if others := sum(c.cell not in own for c in configs):
