@@ -213,11 +213,8 @@ def _section(
 
 def interval_text(summary: Summary, digits: int, share: bool = False) -> str:
     """ "97.1 to 98.3", or a dash; with `share`, kept between 0 and 100 per cent."""
-    found = student_interval(summary)
-    if found is None:
-        return "-"
-    low, high = (max(found[0], 0.0), min(found[1], 100.0)) if share else found
-    return f"{low:.{digits}f} to {high:.{digits}f}"
+    found = student_interval(summary, share=share)
+    return "-" if found is None else f"{found[0]:.{digits}f} to {found[1]:.{digits}f}"
 
 
 def best_of_course(run: Result) -> tuple[float, int] | None:

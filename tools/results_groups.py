@@ -63,10 +63,13 @@ class Place:
 
     @property
     def picked(self) -> Standing | None:
-        """The method that noisy validation accuracy would pick; None where it was not recorded for all."""
+        """The method that noisy validation accuracy would pick, of equals the worst: the test must not break ties.
+
+        None where it was not recorded for all.
+        """
         if any(m.validation is None for m in self.methods):
             return None
-        return max(self.methods, key=lambda m: m.validation.mean if m.validation else 0.0)
+        return max(reversed(self.methods), key=lambda m: m.validation.mean if m.validation else 0.0)
 
     @property
     def judged(self) -> bool:

@@ -84,6 +84,12 @@ def test_unknown_names_are_met_with_the_nearest():
         (("run", "lukasik2020.figure1"), "a drawing .* dubito paper figure lukasik2020.figure1"),
         (("audit", "--item", "englesson2023.table1-minst", "--dry"), "table1-mnist"),
         (("audit", "--level", "1.5", "--dry"), "between 0 and 1"),
+        (("run", NAME, "--size", "smoke", "--device", "tpu", "--out", "/nowhere"), "unknown device"),
+        (
+            ("run", NAME, "--size", "smoke", "--root", "/nowhere", "--out", "/nowhere"),
+            "no such folder of data",
+        ),
+        (("table", "lukasik2020.table7", "--reference", "ce"), "rows of this table are not methods"),
     ):
         with pytest.raises(DubitoError, match=close):
             invoke(*words)

@@ -133,6 +133,21 @@ def test_the_reference_method_is_tested_by_seed():
                                              reference="").entries)  # fmt: skip
 
 
+def test_any_row_can_be_the_one_that_others_are_tested_against():
+    uneven = [
+        fake(
+            r.config,
+            r.metrics["validation_accuracy"] + 0.001 * (r.config.method == "ln" and r.config.seed % 2),
+        )
+        for r in some_results()
+    ]
+    marks = {e.row[0]: e.mark for e in collect(NAME, ITEM, uneven, reference="ce").entries if e.ours}
+    assert marks == {"ce": "", "ln": "‡"}
+    assert not any(e.mark for e in collect(NAME, ITEM, uneven).entries)
+    with pytest.raises(DubitoError, match="did you mean 'gce'"):
+        collect(NAME, ITEM, uneven, reference="gcee")
+
+
 def test_agreement_that_rests_on_spread_is_named():
     at = [c for c in CONFIGS if c.method == "ln" and c.noise == "asymmetric" and c.rate == 0.1]
     wide = [fake(c, value) for c, value in zip(at, (0.80, 0.92, 0.99))]

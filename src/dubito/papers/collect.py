@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import DubitoError, nearest
 from .choose import chosen, label, pick_methods, searched
 from .claims._parts import FAILS, judge
 from .configs import Config
@@ -102,6 +103,10 @@ def collect(
         cells = {c.cell for c in members}
         places[place] = members[0], [r for r in own if r.config.cell in cells]
     used = list({r.id: r for _, found in places.values() for r in found}.values())
+    rows = [row[item.rows.index("method")] for (row, _) in places] if "method" in item.rows else []
+    if reference and reference not in rows:
+        remedy = nearest(reference, set(rows)) if rows else "the rows of this table are not methods"
+        raise DubitoError("no such row to test against", got=repr(reference), remedy=remedy)
     entries = entries_of(item, places, item.reference if reference is None else reference, corrected)
     return Table(
         name,

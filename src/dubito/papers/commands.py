@@ -93,6 +93,10 @@ def table(
     size: Size = "paper",
     data: Data = None,
     search: Annotated[bool, typer.Option(help="With the hyper-parameters that our search chose.")] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="The row that others are tested against, by seed; of some tables there is one."),
+    ] = None,
     holm: Annotated[bool, typer.Option(help="Correct the tests of the whole table (Holm).")] = False,
 ) -> None:
     """Our results beside the paper's numbers, with differences and verdicts."""
@@ -103,7 +107,7 @@ def table(
 
     found = collect(
         name, item(name), results_of(results), size=size, data=data, methods=_names(methods),
-        overrides=overrides or [], own_search=search, corrected=holm,
+        overrides=overrides or [], own_search=search, reference=reference, corrected=holm,
     )  # fmt: skip
     typer.echo(render(found, form), nl=False)
 

@@ -98,13 +98,18 @@ def execute(
     device: str = "auto",
     say: Say = print,
 ) -> Report:
-    """Every run that is not finished, on processes or as tasks of a Ray cluster.
+    """Every run that is not finished, on processes or as tasks of Ray; what all would refuse is refused once.
 
     With `streams`, networks that can share a GPU go first, together on that of this machine, as many larger ones at
     a time as there are `lanes`; after so many `seconds` these stop where the same call will go on, and nothing else
     is run. `cpus`, `gpus` and `retries` are those of a task (`cluster.sweep_on_ray`).
     """
+    from .runner import device_of
+
+    device_of(device)  # refuses unknown names
     place = None if root is None else str(root)
+    if root is not None and not ray and not root.is_dir():
+        raise DubitoError("no such folder of data", got=str(root))
     if seconds is not None and not streams:
         raise DubitoError(
             "only runs on streams stop after a time", got=f"{seconds:g} seconds", remedy="add --streams"

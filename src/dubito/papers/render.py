@@ -46,10 +46,7 @@ def interval_text(entry: Entry) -> str:
 
 def bounds(entry: Entry) -> tuple[float, float] | None:
     """Student's interval of the mean, of per cent what lies within 0 and 100; None for one seed."""
-    found = None if entry.ours is None else student_interval(entry.ours)
-    if found is None or not entry.metric.is_share:
-        return found
-    return max(found[0], 0.0), min(found[1], 100.0)
+    return None if entry.ours is None else student_interval(entry.ours, share=entry.metric.is_share)
 
 
 def paper_text(entry: Entry) -> str:
