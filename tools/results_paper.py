@@ -9,7 +9,7 @@ from results_course import ends, lost, ranked_skills
 from results_open import open_cells, signed
 from results_protocol import command, readings, search
 from results_statements import TOLD, statements
-from results_verdicts import means, tellable, verdicts
+from results_verdicts import apart, means, tellable, verdicts
 from results_words import STANDS_IN, arithmetic, column_words, formats, parameters, row_words
 
 from dubito.papers import paper as paper_module
@@ -73,6 +73,7 @@ def paper_page(
         "",
         *_totals(results, found),
         *(f"- Orderings and statements of the paper: {count}" for count in said if count.endswith(TOLD)),
+        *(("", LEGEND) if any(s.printed for s in found) else ()),
     ]
     for item, (file, words) in PICTURES.items():
         if any(f"{paper}.{s.item.id}" == item and not s.earlier for s in found):
@@ -88,6 +89,7 @@ def _totals(results: Sequence[Result], found: Sequence[Section]) -> Iterator[str
     yield ""
     present = [s for s in found if not s.earlier]
     yield from _counted(present, "cells are judged")
+    yield from apart(present)
     yield from means(present)
     yield from _counted(
         [s for s in found if s.earlier],
@@ -139,11 +141,9 @@ def _section(section: Section, results: Sequence[Result], found: Sequence[Sectio
     yield from _reduced(section)
     yield from _overview(section)
     yield ""
-    if section.printed:
-        yield LEGEND
-    elif section.item.printed:
+    if section.item.printed and not section.printed:
         yield "Mean ± standard deviation over seeds, Student's 95 % interval of the mean; no paper value."
-    else:
+    elif not section.printed:
         yield "Mean ± standard deviation over seeds (number of seeds); no paper value."
     if any(e.mark for e in table.entries):
         against = section.item.reference

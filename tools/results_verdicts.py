@@ -55,6 +55,21 @@ def _one(paper: str, counts: Counter[str]) -> str:
     return f"{paper} {counts['agrees'] + counts['agrees, wide spread']} of {judged}"
 
 
+def apart(found: Sequence[Section]) -> Iterator[str]:
+    """In which tables cells differ from the paper, and on which side."""
+    told = []
+    for section in found:
+        judged = [e for e in section.table.entries if e.verdict not in ("-", "not judged")]
+        differ = [e for e in judged if not e.verdict.startswith("agrees")]
+        below = sum((e.difference or 0.0) < 0 for e in differ)
+        if differ:
+            told.append(
+                f"{section.item.id}, {len(differ)} of {len(judged)} cells, {below} of them below the paper"
+            )
+    if told:
+        yield f"- Where they differ: {'; '.join(told)}."
+
+
 def means(found: Sequence[Section]) -> Iterator[str]:
     """Cells that agree by the spread of seeds, but not in their means: Welch's test, where a spread is printed.
 

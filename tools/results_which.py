@@ -22,14 +22,7 @@ def which_method(results: dict[str, list[Result]]) -> str:
     lines = [
         "# Which method for which noise",
         "",
-        "Written by `python tools/results_pages.py` from `results/`; do not edit. Accuracy on clean test labels",
-        "in per cent, with Student's 95 % intervals of the mean over seeds. Every method has the hyper-parameters",
-        "that its paper chose for this data and this noise, or for other data where a place says so, or, where the",
-        "paper names none, the middle of its grid: the ranking presupposes a search on noisy validation data.",
-        *_mixed(results),
-        "",
-        "*First*: the highest mean. *Level*: within 2 points of it and not significantly below (paired t-test over",
-        "seeds, p < .05). *In doubt*: more than 2 points below, but the spread over seeds is too wide to be sure.",
+        "Written by `python tools/results_pages.py` from `results/`; do not edit.",
     ]
     if not found:
         return "\n".join([*lines, "", "No results yet."]) + "\n"
@@ -37,6 +30,8 @@ def which_method(results: dict[str, list[Result]]) -> str:
         "",
         *short(found),
         *_pictures(found),
+        "",
+        *_meaning(results),
         "",
         *_decision(found),
         "",
@@ -48,6 +43,22 @@ def which_method(results: dict[str, list[Result]]) -> str:
         lines += ["", *_place(place)]
     lines += ["", *_missing(results)]
     return "\n".join(lines) + "\n"
+
+
+def _meaning(results: dict[str, list[Result]]) -> Iterator[str]:
+    """What the numbers and words of the page mean."""
+    yield from ("## How to read this page", "")
+    yield (
+        "Accuracy on clean test labels in per cent, with Student's 95 % interval of the mean over seeds. Every "
+        "method has the hyper-parameters that its paper chose for this data and this noise, or for other data, "
+        "where a place says so, or, where the paper names none, the middle of its grid: the ranking presupposes a "
+        "search on noisy validation data."
+    )
+    yield from ("", *_mixed(results), "")
+    yield (
+        "*First*: the highest mean. *Level*: within 2 points of it and not significantly below (paired t-test over "
+        "seeds, p < .05). *In doubt*: more than 2 points below, but the spread over seeds is too wide to be sure."
+    )
 
 
 def _mixed(results: dict[str, list[Result]]) -> Iterator[str]:

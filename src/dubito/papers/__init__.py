@@ -10,7 +10,7 @@ from .configs import Config, run_id
 from .items import Item
 
 PAPERS = ("collier2020", "englesson2023", "lukasik2020", "tanno2019")
-STUDIES = ("temperature",)  # experiments of our own, run and drawn like those of the papers
+STUDIES = ("temperature",)  # experiments of our own, run like those of the papers
 
 __all__ = ["PAPERS", "STUDIES", "Config", "Item", "item", "items", "paper", "run_id"]
 
