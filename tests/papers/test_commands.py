@@ -79,6 +79,7 @@ def test_unknown_names_are_met_with_the_nearest():
         (("run", NAME, "--size", "smok"), "smoke"),
         (("table", NAME, "--form", "markdwon"), "markdown"),
         (("check", "lukasik"), "lukasik2020"),
+        (("run", NAME, "--methods", " , "), "no method is named"),
         (("check", "temperature"), "no such paper"),  # a study has runs, but no statements
         (("table", "lukasik2020"), "table2, table3, .* figure9"),
         (("table", "lukasik2020.figure1"), "a drawing .* dubito paper figure lukasik2020.figure1"),

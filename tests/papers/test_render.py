@@ -133,6 +133,13 @@ def test_the_reference_method_is_tested_by_seed():
                                              reference="").entries)  # fmt: skip
 
 
+def test_an_empty_table_says_of_which_size_the_runs_are():
+    smoke = [fake(c, 0.5) for c in ITEM.make("smoke", None, None)[:2]]
+    assert collect(NAME, ITEM, smoke).facts == ("0 of 405 runs", "2 runs are of size smoke: --size smoke")
+    assert collect(NAME, ITEM, some_results() + smoke).facts[0] == "10 of 405 runs, 0.1 hours"
+    assert not any("of size" in fact for fact in collect(NAME, ITEM, some_results() + smoke).facts)
+
+
 def test_any_row_can_be_the_one_that_others_are_tested_against():
     uneven = [
         fake(

@@ -113,7 +113,11 @@ def collect(
         item.title,
         size,
         entries,
-        (*_changed(made, own_made, overrides), *facts_of(used, len(configs), len({c.seed for c in configs}))),
+        (
+            *_changed(made, own_made, overrides),
+            *facts_of(used, len(configs), len({c.seed for c in configs})),
+            *_elsewhere(name, size, used, results),
+        ),
     )
 
 
@@ -124,6 +128,13 @@ def _changed(made: Sequence[Config], own: Sequence[Config], overrides: Sequence[
     return (
         (f"{others} of {len(made)} runs differ from the item's own: {' '.join(overrides)}",) if others else ()
     )
+
+
+def _elsewhere(name: str, size: str, used: Sequence[Result], results: Sequence[Result]) -> tuple[str, ...]:
+    """A fact for an empty table whose item has runs of another size."""
+    mine = (r.config.size for r in results if f"{r.config.paper}.{r.config.item}" == name)
+    found = {} if used else Counter(other for other in mine if other != size)
+    return tuple(f"{count} runs are of size {other}: --size {other}" for other, count in found.items())
 
 
 def entries_of(

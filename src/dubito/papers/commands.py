@@ -176,4 +176,8 @@ def _names(text: str | None) -> list[str] | None:
             found[-1] += f",{part}"
         else:
             found.append(part)
+    if not found:
+        from ..errors import DubitoError
+
+        raise DubitoError("no method is named", where="--methods", got=repr(text))
     return found
