@@ -15,8 +15,9 @@ from dubito.errors import DubitoError
 from dubito.heads import Point
 from dubito.model import Model
 from dubito.papers import PAPERS, item
+from dubito.papers.choose import chosen
 from dubito.papers.configs import run_id
-from dubito.papers.jobs import Job, chosen
+from dubito.papers.jobs import Job
 from dubito.papers.readings import READINGS
 from dubito.papers.results import Result
 from dubito.procedures import GeneralisedEM

@@ -13,7 +13,7 @@ from dubito.papers import collier2020, item
 from dubito.papers.results import Result
 
 TOOLS = Path(__file__).resolve().parents[1] / "tools"
-pytestmark = pytest.mark.skipif(not (TOOLS / "results_silent.py").is_file(), reason="the tools are not here")
+pytestmark = pytest.mark.skipif(not (TOOLS / "results_lines.py").is_file(), reason="the tools are not here")
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_reading_that_is_a_run_of_the_table_too(tool, tmp_path):
     ]
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    shown = "\n".join(tool("results_silent").silent_points(path, [ours]))
+    shown = "\n".join(tool("results_lines").silent_points(path, [ours]))
     assert shown.count("0.7500 and 0.8000 in") == 3
     assert '"b"' not in shown
 
@@ -122,12 +122,12 @@ def test_readings_by_their_best_epoch(tool, tmp_path):
     about = {"kind": "about", "round": 1, "command": "c", "hardware": "h"}
     lines = [about, line("a", 1, 0.3), line("b", 1, 0.5), line("a", 2, 0.4), end]
     path = tmp_path / "lines.jsonl"
-    assert list(tool("results_silent").silent_points(path)) == []
+    assert list(tool("results_lines").silent_points(path)) == []
     path.write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
     scores = {"validation_accuracy": [0.1, 0.6], "validation_log_likelihood": [-3.0, -2.0]}
     options = (("norm_eps", 1e-5), ("padded", False))
     old = [dataclasses.replace(r, history=scores) for r in runs(network_options=options, batch=128)]
-    shown = list(tool("results_silent").silent_points(path, old))
+    shown = list(tool("results_lines").silent_points(path, old))
     first = "| the first reading, a run of table 6 | 0.6000 | -2.000 | 2 | 2 | ended by early stopping |"
     assert shown.count(first) == 1
     rows = [r for r in shown if r.startswith(("| a |", "| b |"))]
@@ -145,7 +145,7 @@ def test_what_few_seeds_can_tell(tool):
     some = [c for c in configs if c.method in ("ce", "het-tau")]
     made = [Result(c, {"noisy_test_log_likelihood": noisy(c, c.seed)}) for c in some]
     (section,) = tool("results_cells").sections("collier2020", made)
-    lines = [t for t in tool("results_power").tellable(section) if t.startswith("- ")]
+    lines = [t for t in tool("results_verdicts").tellable(section) if t.startswith("- ")]
     # Differences .05, .04, .03: spread .01, Student's quantiles with two degrees of freedom 4.303 and 1.061.
     least = (4.302653 + 1.060660) * 0.01 / 3**0.5
     told = f"- CIFAR-10, `noisy_test_log_likelihood`: 3 seeds tell {least:.3f}; the paper's are 0.053."
@@ -203,12 +203,12 @@ def test_runs_that_give_up_a_class_are_named(tool):
         for r in kept
     ]  # fmt: skip
     sections = tool("results_cells").sections("lukasik2020", seen)
-    lines = [line for s in sections for line in tool("results_lost").lost(s)]
+    lines = [line for s in sections for line in tool("results_course").lost(s)]
     assert [line for line in lines if line.startswith("| ce")] == [
         "| ce (plain training) |  | 1 | 9.0 % | 90.00 |",
         "| ce (plain training) |  | 2 | 18.0 % | 90.00 |",
     ]
-    assert list(tool("results_lost").lost(tool("results_cells").sections("lukasik2020", kept)[0])) == []
+    assert list(tool("results_course").lost(tool("results_cells").sections("lukasik2020", kept)[0])) == []
 
 
 def test_hours_on_a_gpu_and_on_a_cpu_are_told_apart(tool):

@@ -32,13 +32,13 @@ def test_of_a_sweep_only_the_settings_of_a_table_are_ranked(tool):
 
 def test_how_far_logits_are_driven(tool, tmp_path):
     path = tmp_path / "growth.jsonl"
-    assert list(tool("results_growth").backward_growth(path)) == []
+    assert list(tool("results_lines").backward_growth(path)) == []
     rows = [
         {"alpha": 0.1, "dtype": "float32", "every": 50, "largest_logit": [1.0, 2.0, 3.0, 44.0]},
         {"alpha": 0.7, "dtype": "float64", "every": 50, "largest_logit": [1e4, None]},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    table = [line for line in tool("results_growth").backward_growth(path) if line.startswith("|")]
+    table = [line for line in tool("results_lines").backward_growth(path) if line.startswith("|")]
     assert table == [
         "| alpha | type | step 100 | step 200 |",
         "|---|---|---:|---:|",

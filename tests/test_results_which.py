@@ -37,8 +37,8 @@ def test_ranking_first_level_in_doubt_below(tool):
     standings = {m.name: m.standing for m in place.methods}
     assert standings == {"ln": "first", "gce": "level", "nan": "in doubt", "ce": "below"}
     assert place.plain.name == "ce"
-    assert place.picked.name in ("ln", "gce")
-    data = json.loads(tool("results_which_data").which_method_data({"englesson2023": moved}))
+    assert place.picked.name == "gce"  # noisy validation cannot tell it from ln, so the test must not choose
+    data = json.loads(tool("results_which_words").which_method_data({"englesson2023": moved}))
     assert [m["method"] for m in data[0]["methods"]] == [m.name for m in place.methods]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ from typing import Any
 from dubito.errors import DubitoError
 from dubito.papers import PAPERS, items
 from dubito.papers import paper as paper_module
-from dubito.papers.claims._parts import FAILS, judge
-from dubito.papers.collect import Entry, Table, _facts, _test, counted, label
+from dubito.papers.choose import label
+from dubito.papers.collect import Table, counted, entries_of, facts_of
 from dubito.papers.configs import Config, run_id
 from dubito.papers.items import Item
 from dubito.papers.results import Result, read
-from dubito.papers.statistics import Summary, student_interval, summarise, verdict
-from dubito.papers.tables import METRICS, paper_cell
+from dubito.papers.statistics import Summary, student_interval
 
 # Fields that say which cell a run belongs to, or that differ without changing what was run.
 _NO_REDUCTION = {"seed", "item", "params"}
@@ -201,76 +199,22 @@ def _section(
     runs: Sequence[Result],
     changes: tuple[str, ...],
 ) -> Section:
-    groups: dict[tuple[Any, Any], list[Result]] = {_place(c, item): [] for c in configs}
-    firsts = {_place(c, item): c for c in reversed(configs)}
+    places: dict[tuple[Any, Any], tuple[Config, list[Result]]] = {}
+    for config in (*configs, *(r.config for r in runs)):
+        places.setdefault(_place(config, item), (config, []))
     for run in runs:
-        groups.setdefault(_place(run.config, item), []).append(run)
-        firsts.setdefault(_place(run.config, item), run.config)
-    entries = []
-    for (row, column), members in groups.items():
-        config = members[0].config if members else firsts[row, column]
-        lost = sum(bool(r.diverged) for r in members)
-        for metric in (METRICS[key] for key in item.metrics):
-            ours = summarise(members, metric)
-            paper_says = paper_cell(item.printed, config, metric)
-            judged = verdict(ours, paper_says, metric, lost)
-            more: dict[str, Any] = {"params": config.params, "lost": lost}
-            entries.append(Entry(row, column, metric, ours, paper_says, judged, **more))
-    tested = [_judged(e, entries, item) for e in _test(entries, item, item.reference, False)]
+        places[_place(run.config, item)][1].append(run)
+    entries = entries_of(item, places, item.reference)
     size, seeds = runs[0].config.size, len({c.seed for c in configs})
-    facts = _facts(list(runs), len(configs), seeds)
-    table = Table(f"{paper}.{item.id}", item.title, size, tuple(tested), facts)
+    facts = facts_of(list(runs), len(configs), seeds)
+    table = Table(f"{paper}.{item.id}", item.title, size, entries, facts)
     return Section(paper, item, data, table, tuple(runs), len(configs), seeds, changes)
-
-
-def _judged(entry: Entry, entries: Sequence[Entry], item: Item) -> Entry:
-    """Tell the opposite of the paper from a mere difference, and agreement from mere spread."""
-    if entry.verdict == "differs" and _opposite(entry, _plain(entry, entries, item)):
-        return replace(entry, verdict="opposite")
-    if entry.verdict == "agrees" and entry.paper is not None and entry.difference is not None:
-        narrow = max(entry.metric.tolerance, 2 * math.sqrt(2) * (entry.paper.spread or 0.0))
-        if abs(entry.difference) > narrow:
-            return replace(entry, verdict="agrees, wide spread")
-    return entry
-
-
-def _plain(entry: Entry, entries: Sequence[Entry], item: Item) -> Entry | None:
-    """Plain training at the same place, whether methods are rows or columns."""
-    if "method" in item.rows:
-        at, kept = item.rows.index("method"), [e for e in entries if e.column == entry.column]
-        found = [e for e in kept if e.row[at] == "ce" and e.metric == entry.metric]
-        same = [e for e in found if e.row[:at] + e.row[at + 1 :] == entry.row[:at] + entry.row[at + 1 :]]
-        found = same or found
-    else:
-        place = item.columns.index("method") if "method" in item.columns else -1
-        kept = [e for e in entries if place >= 0 and (e.row, e.metric) == (entry.row, entry.metric)]
-        found = [e for e in kept if e.column[place] == "ce"]
-    return found[0] if found and found[0] is not entry else None
-
-
-def _opposite(entry: Entry, plain: Entry | None) -> bool:
-    """Whether the paper's clear gain or loss against plain training is clearly reversed in ours."""
-    if plain is None or plain.paper is None or plain.ours is None:
-        return False
-    assert entry.paper is not None
-    assert entry.ours is not None
-    theirs = entry.paper.value - plain.paper.value
-    spreads = entry.paper.spread, plain.paper.spread
-    known = [s for s in spreads if s is not None]
-    if abs(theirs) <= (2 * math.hypot(*known) if len(known) == 2 else entry.metric.tolerance):
-        return False
-    both = entry.ours.values.keys() & plain.ours.values.keys()
-    gains = [entry.ours.values[s] - plain.ours.values[s] for s in sorted(both)]
-    return bool(gains) and judge([math.copysign(1, theirs) * g for g in gains], exact=False) == FAILS
 
 
 def interval_text(summary: Summary, digits: int, share: bool = False) -> str:
     """ "97.1 to 98.3", or a dash; with `share`, kept between 0 and 100 per cent."""
-    found = student_interval(summary)
-    if found is None:
-        return "-"
-    low, high = (max(found[0], 0.0), min(found[1], 100.0)) if share else found
-    return f"{low:.{digits}f} to {high:.{digits}f}"
+    found = student_interval(summary, share=share)
+    return "-" if found is None else f"{found[0]:.{digits}f} to {found[1]:.{digits}f}"
 
 
 def best_of_course(run: Result) -> tuple[float, int] | None:

@@ -1,15 +1,19 @@
-"""The end of runs with a constant rate of learning: their last epoch is one draw of what fluctuates."""
+"""What single runs say beyond their scores: their last epochs, classes given up, whom they rank."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
 
+import torch
 from results_cells import Section
-from results_words import column_words, row_words
+from results_words import column_words, method_words, parameters, row_words
 
-from dubito.papers.collect import Entry, label
+from dubito.papers.choose import label
+from dubito.papers.collect import Entry
+from dubito.papers.records import rank_correlation
 from dubito.papers.results import Result
+from dubito.papers.tables import method_label
 
 FEWEST = 5  # evaluations in the last fifth
 
@@ -80,3 +84,72 @@ def _near(section: Section, entries: Sequence[Entry]) -> str:
     few = "; cells of fewer than three seeds are not judged" * any(e.verdict == "not judged" for e in cells)
     lie = f"lie {last} of {len(cells)} cells by the last epoch, {mean} by that mean"
     return f"within 2 points of the paper {lie}{few}"
+
+
+LEAST = 0.05  # of ten classes, half a class
+
+
+def lost(section: Section) -> Iterator[str]:
+    """Which of the runs, and how many of the examples; nothing where there are none."""
+    found = [(run, share) for run in section.runs if (share := _share(run)) >= LEAST]
+    if not found:
+        return
+    yield from ("", "### Classes given up", "")
+    yield (
+        "Share of the rightly labelled training examples for which the probability of their own class is in the "
+        f"lowest bin of the recorded histogram, where it is {100 * LEAST:.0f} % or more:"
+    )
+    yield from ("", "| method | parameters | seed | share | test accuracy |", "|---|---|---:|---:|---:|")
+    for run, share in found:
+        config = run.config
+        yield (
+            f"| {method_words(method_label(config))} | {parameters(config.params)} | {config.seed} "
+            f"| {100 * share:.1f} % | {100 * run.metrics['test_accuracy']:.2f} |"
+        )
+
+
+def _share(run: Result) -> float:
+    counts = run.history.get("probabilities", {}).get("clean_true", [])
+    return counts[0] / sum(counts) if sum(counts) else 0.0
+
+
+MANY = 40  # labels of one annotator
+
+
+def ranked_skills(section: Section) -> Iterator[str]:
+    """A table, method by method, where annotators gave different numbers of labels; empty elsewhere."""
+    runs = [r for r in section.runs if {"true", "labels"} <= (r.history.get("confusion") or {}).keys()]
+    if not runs:
+        return
+    given = [r.history["confusion"]["labels"] for r in runs]
+    middle = statistics.median(count for counts in given for count in counts)
+    yield from ("", "### Who is ranked, and from what", "")
+    yield (
+        f"Of {len(given[0])} annotators half gave {middle:g} labels or fewer. Beside Spearman's correlation of the "
+        f"estimated mean diagonals with the true ones over all of them, that over those with {MANY} labels or "
+        "more; the epoch whose weights are kept, and how far the matrices of that epoch are from the identity (the "
+        "largest entry). Means over seeds; an early epoch keeps matrices that have hardly left their start."
+    )
+    yield from ("", f"| method | seeds | all | {MANY} labels or more | epochs kept | from the identity |")
+    yield "|---|---:|---:|---:|---:|---:|"
+    for name in dict.fromkeys(method_label(r.config) for r in runs):
+        yield _row(name, [r for r in runs if method_label(r.config) == name])
+
+
+def _row(name: str, runs: Sequence[Result]) -> str:
+    every, many = (statistics.mean(_correlation(r, least) for r in runs) for least in (0, MANY))
+    epochs = ", ".join(
+        str(r.history.get("best_epoch", "-")) for r in sorted(runs, key=lambda r: r.config.seed)
+    )
+    away = statistics.mean(r.metrics["cm_from_identity"] for r in runs)
+    return f"| {method_words(name)} | {len(runs)} | {every:.2f} | {many:.2f} | {epochs} | {away:.2f} |"
+
+
+def _correlation(run: Result, least: int) -> float:
+    found = run.history["confusion"]
+    kept = torch.tensor(found["labels"]) >= least
+    estimated, true = (
+        torch.tensor(found[key], dtype=torch.float64).diagonal(dim1=1, dim2=2).mean(1)[kept]
+        for key in ("estimated", "true")
+    )
+    return rank_correlation(estimated, true)

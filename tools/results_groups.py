@@ -63,10 +63,13 @@ class Place:
 
     @property
     def picked(self) -> Standing | None:
-        """The method that noisy validation accuracy would pick; None where it was not recorded for all."""
+        """The method that noisy validation accuracy would pick, of equals the worst: the test must not break ties.
+
+        None where it was not recorded for all.
+        """
         if any(m.validation is None for m in self.methods):
             return None
-        return max(self.methods, key=lambda m: m.validation.mean if m.validation else 0.0)
+        return max(reversed(self.methods), key=lambda m: m.validation.mean if m.validation else 0.0)
 
     @property
     def judged(self) -> bool:
@@ -92,6 +95,11 @@ def places(results: Iterable[Result]) -> list[Place]:
         if len(ranked) > 1:
             made.append(Place(key, tuple(ranked)))
     return made
+
+
+def all_places(results: dict[str, list[Result]]) -> list[Place]:
+    """Every place that was run, smoke runs apart."""
+    return places(r for runs in results.values() for r in runs if r.config.size != "smoke")
 
 
 def compared(result: Result) -> bool:
@@ -152,7 +160,7 @@ def _standing(mine: Standing, best: Standing) -> str:
     if mine.summary.mean == best.summary.mean:
         return "first"
     test = paired(best.summary, mine.summary)
-    if test is None or len(best.summary.values.keys() & mine.summary.values.keys()) < FEWEST_SEEDS:
+    if test is None:
         return "not judged"
     near = best.summary.mean - mine.summary.mean <= NEAR
     if test.p < 0.05:

@@ -18,7 +18,7 @@ def signed(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:+.{digits}f}"
 
 
-def open_cells(section: Section) -> Iterator[str]:
+def open_cells(section: Section, found: Sequence[Section] = ()) -> Iterator[str]:
     """Cells more than 2 points from the paper, whatever their verdict, seed by seed with the course of training."""
     doubtful = [e for e in section.table.entries if _far(e)]
     if not doubtful:
@@ -29,9 +29,8 @@ def open_cells(section: Section) -> Iterator[str]:
         cause = "What another reading of the silent points changes, the sections before show."
     elif any(last_fifth(r) for e in doubtful for r in runs_of(section, e)):
         cause = "The last epoch is a draw, as the table below shows; beyond that no cause is established."
-    other = f"{section.item.id}-nan"
-    if other in items(section.paper) and any("nan" in e.row for e in doubtful):
-        cause += f" NAN with the gradient that the paper's code has is in `{other}`."
+    if any("nan" in e.row for e in doubtful):
+        cause += _other_gradient(section, found)
     count = "1 cell lies" if len(doubtful) == 1 else f"{len(doubtful)} cells lie"
     wide = any(e.verdict.startswith("agrees") for e in doubtful)
     yield (
@@ -52,6 +51,18 @@ def open_cells(section: Section) -> Iterator[str]:
     shared = list(_shared(section, doubtful))
     if shared:
         yield from ("", *shared)
+
+
+def _other_gradient(section: Section, found: Sequence[Section]) -> str:
+    """What NAN gives with the gradient of the paper's code, where the paper has a section of it."""
+    other = f"{section.item.id}-nan"
+    if other not in items(section.paper):
+        return ""
+    cells = [e for s in found if s.item.id == other for e in s.table.entries]
+    judged = [e for e in cells if e.verdict not in ("-", "not judged")]
+    told = f"{sum(e.verdict.startswith('agrees') for e in judged)} of {len(judged)} judged cells agree"
+    with_it = told if judged else "nothing has been run"
+    return f" NAN is read otherwise than in the paper's code: with the gradient of the code {with_it} (`{other}`)."
 
 
 def _limits(section: Section) -> str:

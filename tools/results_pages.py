@@ -15,13 +15,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from results_cells import Section, current, read_all, sections
 from results_coverage import coverage, coverage_lines
-from results_growth import backward_growth
+from results_groups import all_places
+from results_lines import backward_growth, silent_points
 from results_paper import PICTURES, paper_page
 from results_precision import precision_page
 from results_readme import BEGIN, END, readme_table
-from results_silent import silent_points
-from results_which import all_places, which_method
-from results_which_data import which_method_data, which_method_table
+from results_which import which_method
+from results_which_words import which_method_data, which_method_table
 
 from dubito.papers.configs import SIZES
 from dubito.papers.results import Result, read

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from results_cells import Section, interval_text, reductions
-from results_course import ends
-from results_lost import lost
+from results_course import ends, lost, ranked_skills
 from results_open import open_cells, signed
-from results_power import tellable
-from results_protocol import command, readings
-from results_search import search
-from results_skills import ranked_skills
+from results_protocol import command, readings, search
 from results_statements import TOLD, statements
-from results_verdicts import verdicts
+from results_verdicts import apart, means, tellable, verdicts
 from results_words import STANDS_IN, arithmetic, column_words, formats, parameters, row_words
 
 from dubito.papers import paper as paper_module
@@ -77,12 +73,13 @@ def paper_page(
         "",
         *_totals(results, found),
         *(f"- Orderings and statements of the paper: {count}" for count in said if count.endswith(TOLD)),
+        *(("", LEGEND) if any(s.printed for s in found) else ()),
     ]
     for item, (file, words) in PICTURES.items():
         if any(f"{paper}.{s.item.id}" == item and not s.earlier for s in found):
             lines += ["", f"![{words}]({file}.svg)"]
     for section in sorted(found, key=lambda s: (s.earlier, not s.printed)):
-        lines += ["", *_section(section, results)]
+        lines += ["", *_section(section, results, found)]
     lines += ["", *said, "", *readings(paper), "", *_made(results), *(f"- {note}" for note in notes)]
     return "\n".join(lines) + "\n"
 
@@ -90,7 +87,10 @@ def paper_page(
 def _totals(results: Sequence[Result], found: Sequence[Section]) -> Iterator[str]:
     yield "## In short"
     yield ""
-    yield from _counted([s for s in found if not s.earlier], "cells are judged")
+    present = [s for s in found if not s.earlier]
+    yield from _counted(present, "cells are judged")
+    yield from apart(present)
+    yield from means(present)
     yield from _counted(
         [s for s in found if s.earlier],
         "more, of runs with an earlier reading of what the paper leaves open, are kept and not counted above",
@@ -129,7 +129,7 @@ def _counted(found: Sequence[Section], words: str) -> Iterator[str]:
         yield f"- No cell is judged yet: {counts['not judged']} have fewer than three seeds."
 
 
-def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
+def _section(section: Section, results: Sequence[Result], found: Sequence[Section]) -> Iterator[str]:
     table = section.table
     yield f"## {section.title}"
     yield ""
@@ -141,11 +141,9 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
     yield from _reduced(section)
     yield from _overview(section)
     yield ""
-    if section.printed:
-        yield LEGEND
-    elif section.item.printed:
+    if section.item.printed and not section.printed:
         yield "Mean ± standard deviation over seeds, Student's 95 % interval of the mean; no paper value."
-    else:
+    elif not section.printed:
         yield "Mean ± standard deviation over seeds (number of seeds); no paper value."
     if any(e.mark for e in table.entries):
         against = section.item.reference
@@ -157,7 +155,7 @@ def _section(section: Section, results: Sequence[Result]) -> Iterator[str]:
         cells = [e for e in table.entries if e.column == column and e.ours is not None]
         if cells:
             yield from ("", f"### {column_words(section.item, column)}", "", *_cells(section, cells))
-    opened = list(open_cells(section))
+    opened = list(open_cells(section, found))
     if opened:
         yield from ("", "### Open", "", *opened)
     yield from ends(section)

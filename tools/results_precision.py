@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from statistics import mean, stdev
+from typing import Any
 
 from results_words import formats, method_words, noise_words, parameters
 
+from dubito.papers import items
+from dubito.papers.choose import label
+from dubito.papers.collect import WIDE, entries_of
+from dubito.papers.configs import Config
 from dubito.papers.results import Result
 from dubito.papers.tables import method_label
 
@@ -44,7 +49,7 @@ def precision_page(others: Sequence[Result], table: Sequence[Result]) -> str:
 def _of_method(method: str, pairs: Sequence[Pair], table: Sequence[Result]) -> Iterator[str]:
     yield f"## {method_words(method)}"
     yield ""
-    yield f"The table has the runs in {_kind(pairs[0][0])}."
+    yield f"The table has the runs in {_kind(pairs[0][0])}.{_replaced(pairs)}"
     yield ""
     yield "| noise | parameters | seeds | bfloat16 | float32 | difference | spread of seeds |"
     yield "|---|---|---:|---:|---:|---:|---:|"
@@ -67,6 +72,23 @@ def _of_method(method: str, pairs: Sequence[Pair], table: Sequence[Result]) -> I
         )
     yield ""
     yield f"Over the columns: {mean(changes):+.2f} on average, {_within(changes)} (Student's 95 % interval)."
+
+
+def _replaced(pairs: Sequence[Pair]) -> str:
+    """Runs that were replaced in the table after they had been seen, and what they would say there."""
+    if not all(of_table.date > other.date for of_table, other in pairs):
+        return ""
+    item = items(pairs[0][0].config.paper)[pairs[0][0].config.item]
+    places: dict[Any, tuple[Config, list[Result]]] = {}
+    for _, r in pairs:
+        place = label(r.config, item.rows), label(r.config, item.columns)
+        places.setdefault(place, (r.config, []))[1].append(r)
+    verdicts = [e.verdict for e in entries_of(item, places, "")]
+    agree, wide = sum(v.startswith("agrees") for v in verdicts), verdicts.count(WIDE)
+    return (
+        f" Those in {_kind(pairs[0][1])} were made before and had been seen when they were replaced: beside the "
+        f"paper {agree} of {len(verdicts)} columns of theirs agree, {wide} of them only because our spread is wide."
+    )
 
 
 def _within(changes: Sequence[float]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from results_cells import interval_text, wanted
-from results_groups import Place, Standing, places
+from results_groups import Place, Standing, all_places
 from results_which_picture import FILES
 from results_which_words import joined, kinds, over_plain, short
 from results_words import DATA, NOISES, STANDS_IN, arithmetic, formats, method_words, parameters
@@ -22,14 +22,7 @@ def which_method(results: dict[str, list[Result]]) -> str:
     lines = [
         "# Which method for which noise",
         "",
-        "Written by `python tools/results_pages.py` from `results/`; do not edit. Accuracy on clean test labels",
-        "in per cent, with Student's 95 % intervals of the mean over seeds. Every method has the hyper-parameters",
-        "that its paper chose for this data and this noise, or for other data where a place says so, or, where the",
-        "paper names none, the middle of its grid: the ranking presupposes a search on noisy validation data.",
-        *_mixed(results),
-        "",
-        "*First*: the highest mean. *Level*: within 2 points of it and not significantly below (paired t-test over",
-        "seeds, p < .05). *In doubt*: more than 2 points below, but the spread over seeds is too wide to be sure.",
+        "Written by `python tools/results_pages.py` from `results/`; do not edit.",
     ]
     if not found:
         return "\n".join([*lines, "", "No results yet."]) + "\n"
@@ -37,6 +30,8 @@ def which_method(results: dict[str, list[Result]]) -> str:
         "",
         *short(found),
         *_pictures(found),
+        "",
+        *_meaning(results),
         "",
         *_decision(found),
         "",
@@ -50,6 +45,22 @@ def which_method(results: dict[str, list[Result]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _meaning(results: dict[str, list[Result]]) -> Iterator[str]:
+    """What the numbers and words of the page mean."""
+    yield from ("## How to read this page", "")
+    yield (
+        "Accuracy on clean test labels in per cent, with Student's 95 % interval of the mean over seeds. Every "
+        "method has the hyper-parameters that its paper chose for this data and this noise, or for other data, "
+        "where a place says so, or, where the paper names none, the middle of its grid: the ranking presupposes a "
+        "search on noisy validation data."
+    )
+    yield from ("", *_mixed(results), "")
+    yield (
+        "*First*: the highest mean. *Level*: within 2 points of it and not significantly below (paired t-test over "
+        "seeds, p < .05). *In doubt*: more than 2 points below, but the spread over seeds is too wide to be sure."
+    )
+
+
 def _mixed(results: dict[str, list[Result]]) -> Iterator[str]:
     """Where methods of one table were computed in different arithmetic."""
     tables: dict[tuple[str, str], list[Result]] = {}
@@ -59,11 +70,6 @@ def _mixed(results: dict[str, list[Result]]) -> Iterator[str]:
         if len(formats(runs)) > 1:
             link = "[what that changes](results/precision.md)"
             yield f"Convolutions of {paper}.{item} are in {arithmetic(runs)} ({link})."
-
-
-def all_places(results: dict[str, list[Result]]) -> list[Place]:
-    """Every place that was run, smoke runs apart."""
-    return places(r for runs in results.values() for r in runs if r.config.size != "smoke")
 
 
 def _title(place: Place) -> str:

@@ -90,13 +90,17 @@ class Method:
         }
 
     def build(self, **params: Any) -> Stages:
-        """The stages for these parameters; an unknown name or a value of another kind is refused."""
+        """The stages for these parameters."""
+        self.check(**params)
+        return self.stages(**params)
+
+    def check(self, **params: Any) -> None:
+        """Refuse an unknown name, or a value of another kind."""
         known = inspect.signature(self.stages).parameters
         for name, value in params.items():
             if name not in known:
                 raise DubitoError(f"{self.name} has no parameter {name!r}", remedy=nearest(name, known))
             _check_kind(f"{name} of {self.name}", value, known[name].annotation)
-        return self.stages(**params)
 
 
 _KINDS: dict[str, Any] = {"bool": bool, "int": Integral, "float": Real, "str": str, "None": type(None)}

@@ -16,9 +16,10 @@ import sweep_fakes
 
 from dubito.errors import DubitoError
 from dubito.papers import cluster, item
+from dubito.papers.choose import chosen
 from dubito.papers.cluster import sweep_on_ray
 from dubito.papers.collect import collect
-from dubito.papers.jobs import chosen, execute
+from dubito.papers.jobs import execute
 from dubito.papers.render import render
 from dubito.papers.results import read
 from dubito.papers.sweep import CRASHED, KILLED, OUT_OF_MEMORY

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from dubito.errors import DubitoError
 from dubito.papers import PAPERS, item, items
 from dubito.papers.audit import audit, cells
+from dubito.papers.choose import chosen
 from dubito.papers.commands import _names, app
-from dubito.papers.jobs import Job, chosen, execute
+from dubito.papers.jobs import Job, execute
 from dubito.papers.listing import listing, results_of
 from dubito.papers.results import Result, read
 
@@ -54,7 +55,7 @@ def test_run_then_table(tiny_data, tmp_path):
     words = ("run", NAME, *picked, "--out", tmp_path, "--size", "smoke", "--root", tiny_data)
     assert "1 finished, 0 failed" in invoke(*words)
     assert len(read(tmp_path)) == 1
-    assert "1 runs, 1 finished before" in invoke(*words)
+    assert "1 run, 1 finished before" in invoke(*words)
     shown = invoke("table", NAME, "--results", tmp_path, "--size", "smoke", "--methods", "ce,ln")
     assert "80.31" in shown
     assert "not judged" in shown
@@ -78,6 +79,19 @@ def test_unknown_names_are_met_with_the_nearest():
         (("run", NAME, "--size", "smok"), "smoke"),
         (("table", NAME, "--form", "markdwon"), "markdown"),
         (("check", "lukasik"), "lukasik2020"),
+        (("run", NAME, "--methods", " , "), "no method is named"),
+        (("check", "temperature"), "no such paper"),  # a study has runs, but no statements
+        (("table", "lukasik2020"), "table2, table3, .* figure9"),
+        (("table", "lukasik2020.figure1"), "a drawing .* dubito paper figure lukasik2020.figure1"),
+        (("run", "lukasik2020.figure1"), "a drawing .* dubito paper figure lukasik2020.figure1"),
+        (("audit", "--item", "englesson2023.table1-minst", "--dry"), "table1-mnist"),
+        (("audit", "--level", "1.5", "--dry"), "between 0 and 1"),
+        (("run", NAME, "--size", "smoke", "--device", "tpu", "--out", "/nowhere"), "unknown device"),
+        (
+            ("run", NAME, "--size", "smoke", "--root", "/nowhere", "--out", "/nowhere"),
+            "no such folder of data",
+        ),
+        (("table", "lukasik2020.table7", "--reference", "ce"), "rows of this table are not methods"),
     ):
         with pytest.raises(DubitoError, match=close):
             invoke(*words)
@@ -93,6 +107,14 @@ def test_methods_that_are_not_there_are_refused_once_and_before_any_run(tmp_path
         invoke(
             "run", NAME, "--methods", f"{tmp_path}/own.py:mine", "--size", "smoke", "--out", tmp_path / "o"
         )
+    (tmp_path / "own.py").write_text(
+        "from dubito.methods import Method, Stages\n"
+        "def stages(power: float = 1.0) -> Stages:\n    return Stages()\n"
+        "mine = Method('mine', stages, '')\n"
+    )
+    for wrong in (f"{tmp_path}/own.py:mine:pwer=2.0", "gce:pwer=0.5"):
+        with pytest.raises(DubitoError, match="has no parameter 'pwer'"):
+            invoke("run", NAME, "--methods", wrong, "--size", "smoke", "--out", tmp_path / "o")
     assert not (tmp_path / "o").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from dubito.errors import DubitoError
 from dubito.papers import PAPERS, Config, item, items, paper, run_id
 from dubito.papers.configs import SMOKE_MAY_CHANGE, identity, override, pairs
 from dubito.papers.items import choice_key
+from dubito.papers.results import read
 
 ALL = [(p, i) for p in PAPERS for i in items(p)]
 
@@ -207,3 +209,30 @@ def test_refusals():
 def test_names_of_runs_do_not_change(full, position, digits):
     """Scorecard 25: finished runs keep their names, so that nobody repeats them by accident."""
     assert run_id(item(full).make("paper", None, None)[position])[:16] == digits
+
+
+def test_published_runs_belong_to_their_items():
+    """A change of a protocol would make them runs of nothing; those below are of earlier readings or shortened."""
+    root = Path(__file__).resolve().parents[2] / "results"
+    if not root.is_dir():
+        pytest.skip("the results are not here")
+    apart: dict[str, int] = {}
+    for name in PAPERS:
+        made = {
+            c.cell
+            for entry in items(name).values()
+            for make in filter(None, (entry.make, entry.search))
+            for size in ("paper", "small")
+            for c in make(size, None, None)
+        }
+        for result in read(root / name):
+            if result.config.cell not in made:
+                home = f"{name}.{result.config.item}"
+                apart[home] = apart.get(home, 0) + 1
+    assert apart == {
+        "collier2020.table6": 15,
+        "englesson2023.figure3": 4,
+        "lukasik2020.table7": 18,
+        "tanno2019.figure6": 6,
+        "tanno2019.figure7": 8,
+    }

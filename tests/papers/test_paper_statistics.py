@@ -78,8 +78,9 @@ def test_paired_test_uses_common_seeds():
     assert test.t == pytest.approx(expected.statistic)
     assert test.p == pytest.approx(expected.pvalue)
     assert paired(one, None) is None
-    assert paired(Summary({0: 1.0}), Summary({0: 2.0})) is None
-    assert paired(Summary({0: 1.0, 1: 1.0}), Summary({0: -math.inf, 1: 1.0})) is None
+    # Fewer than three seeds are not judged, and bear no mark either.
+    assert paired(Summary({0: 1.0, 1: 1.1}), Summary({0: 2.0, 1: 2.1001})) is None
+    assert paired(Summary({0: 1.0, 1: 1.0, 2: 1.0}), Summary({0: -math.inf, 1: 1.0, 2: 1.0})) is None
 
 
 def test_marks_and_holm():

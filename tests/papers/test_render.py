@@ -13,8 +13,8 @@ import pytest
 
 from dubito.errors import DubitoError
 from dubito.papers import PAPERS, collier2020, englesson2023, item, items, run_id
-from dubito.papers.choose import choose, pick_methods, searched
-from dubito.papers.collect import Entry, collect, label
+from dubito.papers.choose import choose, label, pick_methods, searched
+from dubito.papers.collect import Entry, collect
 from dubito.papers.render import FORMATS, bounds, interval_text, render
 from dubito.papers.results import Result, read, write_result
 from dubito.papers.statistics import Summary
@@ -131,6 +131,28 @@ def test_the_reference_method_is_tested_by_seed():
     assert marks["het-tau"] == marks["mentornet"] == ""
     assert all(e.mark == "" for e in collect("t", item("collier2020.table1"), results, size="small", data="mnist",
                                              reference="").entries)  # fmt: skip
+
+
+def test_an_empty_table_says_of_which_size_the_runs_are():
+    smoke = [fake(c, 0.5) for c in ITEM.make("smoke", None, None)[:2]]
+    assert collect(NAME, ITEM, smoke).facts == ("0 of 405 runs", "2 runs are of size smoke: --size smoke")
+    assert collect(NAME, ITEM, some_results() + smoke).facts[0] == "10 of 405 runs, 0.1 hours"
+    assert not any("of size" in fact for fact in collect(NAME, ITEM, some_results() + smoke).facts)
+
+
+def test_any_row_can_be_the_one_that_others_are_tested_against():
+    uneven = [
+        fake(
+            r.config,
+            r.metrics["validation_accuracy"] + 0.001 * (r.config.method == "ln" and r.config.seed % 2),
+        )
+        for r in some_results()
+    ]
+    marks = {e.row[0]: e.mark for e in collect(NAME, ITEM, uneven, reference="ce").entries if e.ours}
+    assert marks == {"ce": "", "ln": "‡"}
+    assert not any(e.mark for e in collect(NAME, ITEM, uneven).entries)
+    with pytest.raises(DubitoError, match="did you mean 'gce'"):
+        collect(NAME, ITEM, uneven, reference="gcee")
 
 
 def test_agreement_that_rests_on_spread_is_named():
@@ -281,3 +303,32 @@ def test_every_form_says_what_was_chosen_and_the_interval():
             assert str(bounds(entry)[0]) in text
         else:
             assert interval_text(entry) in text, form
+
+
+def test_verdicts_are_those_of_the_pages():
+    """Agreement by our spread alone, and a gain turned into a loss, are told apart."""
+    at = [c for c in CONFIGS if (c.noise, c.rate) == ("asymmetric", 0.4)]
+    ln, ce = ([c for c in at if c.method == name][:3] for name in ("ln", "ce"))
+    plain = [fake(c, value) for c, value in zip(ce, (0.80, 0.802, 0.801))]  # the paper: LN 96.54, plain 80.31
+    wide = collect(NAME, ITEM, [*plain, *(fake(c, v) for c, v in zip(ln, (0.86, 0.90, 0.99)))])
+    lost = collect(NAME, ITEM, [*plain, *(fake(c, v) for c, v in zip(ln, (0.70, 0.701, 0.702)))])
+    verdicts = [next(e.verdict for e in t.entries if e.ours and e.row == ("ln",)) for t in (wide, lost)]
+    assert verdicts == ["agrees, wide spread", "opposite"]
+    assert "2 of 2 judged cells agree" in render(wide)
+    assert "differ: ln at asymmetric 0.4" in render(lost)
+    assert 'class="agrees-wide-spread"' in render(wide, "html")
+
+
+def test_a_table_of_picked_and_of_changed_runs():
+    """key=value picks rows and columns; a changed protocol has a table too, and says what was changed."""
+    picked = collect(NAME, ITEM, some_results(), overrides=["noise=asymmetric", "rate=0.4", "method=ce,ln"])
+    assert [(e.row, e.column) for e in picked.entries] == [
+        (("ce",), ("asymmetric", "0.4")),
+        (("ln",), ("asymmetric", "0.4")),
+    ]
+    assert picked.facts[0] == "10 of 10 runs, 0.1 hours"
+    short = [dataclasses.replace(r, config=dataclasses.replace(r.config, epochs=7)) for r in some_results()]
+    assert not any(e.ours for e in collect(NAME, ITEM, short).entries)
+    changed = collect(NAME, ITEM, short, overrides=["epochs=7"])
+    assert sum(e.ours is not None for e in changed.entries) == 2
+    assert changed.facts[0] == "405 of 405 runs differ from the item's own: epochs=7"

@@ -13,7 +13,7 @@ from dubito.errors import DubitoError
 from dubito.papers import PAPERS, Config, items, prepare, records, run_id, runner, stacked
 from dubito.papers.prepare import method_of, parts
 from dubito.papers.results import path_of, read
-from dubito.papers.runner import folder_of, invertible, noise_rate, run
+from dubito.papers.runner import folder_of, invertible, run, stage_of
 from dubito.papers.tables import method_label
 
 # Sets of large images and networks that take long: test_heavy_networks.py; segmentation is tested apart.
@@ -163,7 +163,7 @@ def test_noise_rate_is_the_realised_one(tiny_data):
     config = first("collier2020", "table1", "mnist", method="coteaching")
     data = parts(config, root=tiny_data)
     share = (data.train.labels != data.train.clean).float().mean()
-    assert noise_rate(data) == pytest.approx(float(share))
+    assert stage_of(config, data, lambda: 1 / 0).given == {"rate": pytest.approx(float(share))}
     assert 0.02 < float(share) < 0.5
     assert data.test.clean is not None  # the noisy test set keeps the clean labels for scoring
     assert data.valid is not None
@@ -236,7 +236,7 @@ def test_each_method_is_stacked_in_its_own_precision(tiny_data, monkeypatch):
 
     def seen(stacks, since):
         waves.append([(s.configs[0].method, s.stack.convolutions) for s in stacks])
-        plain(stacks, since)
+        return plain(stacks, since)
 
     monkeypatch.setattr(stacked, "side_by_side", seen)
     stacked.run(made, root=str(tiny_data), device="cpu")

@@ -14,11 +14,19 @@ import sweep_fakes
 
 from dubito.errors import DubitoError
 from dubito.papers.results import path_of, read
-from dubito.papers.sweep import CRASHED, KILLED, OUT_OF_MEMORY, report, sweep
+from dubito.papers.sweep import CRASHED, KILLED, OUT_OF_MEMORY, Failure, Report, report, sweep
 
 
 def lines(path: Path) -> Counter[str]:
     return Counter(path.read_text().split())
+
+
+def test_what_many_runs_have_in_common_is_said_once():
+    failed = tuple(Failure(c, CRASHED, "no data" if c.seed else "another") for c in sweep_fakes.configs())
+    words = Report((), failed).text().splitlines()
+    assert [words[0].endswith(": another"), " and " in words[0]] == [True, False]
+    assert words[1].endswith(f" and {len(failed) - 2} more: no data")
+    assert words[2:] == [f"0 finished, {len(failed)} failed"]
 
 
 @pytest.mark.rel

@@ -10,7 +10,7 @@ from .configs import Config, run_id
 from .items import Item
 
 PAPERS = ("collier2020", "englesson2023", "lukasik2020", "tanno2019")
-STUDIES = ("temperature",)  # experiments of our own, run and drawn like those of the papers
+STUDIES = ("temperature",)  # experiments of our own, run like those of the papers
 
 __all__ = ["PAPERS", "STUDIES", "Config", "Item", "item", "items", "paper", "run_id"]
 
@@ -37,6 +37,9 @@ def item(name: str) -> Item:
     """
     which, _, rest = name.partition(".")
     known = items(which)
+    if not rest:
+        remedy = f"write {which}. and one of {', '.join(known)}"
+        raise DubitoError("a paper has several tables and figures", got=repr(name), remedy=remedy)
     if rest not in known:
         full = [f"{which}.{key}" for key in known]
         raise DubitoError("no such table or figure", got=repr(name), remedy=nearest(name, full))

@@ -12,6 +12,7 @@ from typing import Any
 
 from .._files import cannot_write
 from ..errors import DubitoError
+from . import item as item_named
 from . import items
 from .configs import Config, describe
 from .results import Result
@@ -52,6 +53,10 @@ def audit(
         level: of the prediction interval.
         out: a file to which a line of JSON is added for each metric.
     """
+    if not 0 < level < 1:
+        raise DubitoError("the level of an interval is between 0 and 1", got=f"{level:g}")
+    if item is not None:
+        item_named(item)  # refuses unknown names
     known = cells(results, item)
     if not known:
         raise DubitoError(

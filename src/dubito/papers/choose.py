@@ -1,22 +1,32 @@
-"""Hyper-parameters chosen as the papers do: by noisy validation data, within one place of a table."""
+"""Which runs: hyper-parameters as the papers choose them, by noisy validation; methods by name; key=value."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from .._files import sha256
 from ..errors import DubitoError, nearest
 from ..methods import METHODS, parse_parameters
-from .configs import Config, Pairs, run_id
+from .configs import PAIRS, Config, Pairs, override, run_id
 from .items import Choices, Item, choice_key
 from .results import Result
 from .tables import method_label
 
+RATED = (
+    "resample",
+    "flip_to_other",
+    "pair_flip",
+    "asymmetric",
+    "one_sided",
+)  # kinds of noise that have a rate
+OPTIONS = ("size", "data")  # of the command: they change more than the field of that name
 # What a search is judged by -> metric of a result.
 VALIDATION = {
     "accuracy": "validation_accuracy",
@@ -118,3 +128,74 @@ def _split(name: str) -> tuple[str, dict[str, Any]]:
         function, _, tail = tail.partition(":")
         head = f"{head}:{function}"
     return head, parse_parameters(tail, name)
+
+
+def label(config: Config, names: Sequence[str], method: str = "") -> tuple[str, ...]:
+    """The config's place along some fields: the method by its label or as given, others by field or parameter."""
+    values = []
+    for name in names:
+        if name == "method":
+            values.append(method or method_label(config))
+            continue
+        value = getattr(config, name, None) if hasattr(config, name) else config.param(name)
+        values.append(f"{value:g}" if isinstance(value, float) else "" if value is None else str(value))
+    return tuple(values)
+
+
+def chosen(configs: Sequence[Config], overrides: Sequence[str]) -> tuple[Config, ...]:
+    """Runs picked by ``key=v1,v2`` where they have these values, or changed to them where none has.
+
+    Example:
+        >>> from dubito.papers import item
+        >>> made = item("englesson2023.table1-mnist").make("smoke", None, None)
+        >>> len(chosen(made, ["method=ce,ln", "rate=0.4"])), {c.seed for c in chosen(made, ["seed=3..5"])}
+        (4, {3, 4, 5})
+    """
+    found = tuple(configs)
+    for text in overrides:
+        key, equals, values = text.partition("=")
+        if not equals or not values:
+            raise DubitoError(
+                "a choice is written key=value", got=repr(text), expected="as seed=0..4 or rate=0.2,0.4"
+            )
+        found = _apply(found, key, _values(values))
+    return tuple(dict.fromkeys(found))
+
+
+def _apply(configs: tuple[Config, ...], key: str, values: list[str]) -> tuple[Config, ...]:
+    fields = {f.name for f in dataclasses.fields(Config)} - set(PAIRS)
+    params = {name for c in configs for name, _ in c.params}
+    if key not in fields | params:
+        raise DubitoError("unknown field", got=repr(key), remedy=nearest(key, fields | params))
+    concerned = [c for c in configs if key in fields or key in dict(c.params)]
+    has = {c: _texts(c, key) for c in concerned}
+    if all(any(v in texts for texts in has.values()) for v in values):
+        return tuple(c for c in concerned if has[c] & set(values))
+    if key == "method":
+        return pick_methods(configs, values)
+    if key == "rate":  # where nothing is drawn at a rate, another would be a second name for the same run
+        concerned = [c for c in concerned if c.noise in RATED]
+    if key in OPTIONS:  # as a mere field it would leave the rest of the protocol as it was
+        raise DubitoError(
+            f"no run of the item has this {key}", got=repr(values[0]), remedy=f"use --{key} {values[0]}"
+        )
+    if not concerned:
+        raise DubitoError("none of these runs has such a field to change", got=f"{key}={','.join(values)}")
+    return tuple(override(c, key, v) for c, v in product(concerned, values))
+
+
+def _texts(config: Config, key: str) -> set[str]:
+    """How the value of a field may be written: as it is printed in tables, in full, methods with their variant."""
+    value = config.param(key) if key in dict(config.params) else getattr(config, key)
+    return {str(value), str(value).lower(), *label(config, [key])}
+
+
+def _values(text: str) -> list[str]:
+    """ "0,1" or "0..4" -> the single values."""
+    found: list[str] = []
+    for part in text.split(","):
+        span = re.fullmatch(r"(\d+)\.\.(\d+)", part)
+        if span and int(span[1]) > int(span[2]):
+            raise DubitoError("a range runs upwards", got=repr(part))
+        found += [str(n) for n in range(int(span[1]), int(span[2]) + 1)] if span else [part]
+    return found

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .choose import pick_methods, searched
+from ..errors import DubitoError, nearest
+from .choose import chosen, label, pick_methods, searched
+from .claims._parts import FAILS, judge
 from .configs import Config
-from .items import Item
+from .items import Item, with_runs
 from .results import Result, device_hours, runs_of
 from .statistics import Summary, marks, paired, summarise, verdict
 from .tables import METRICS, Cell, Metric, method_label, paper_cell
 
 Label = tuple[str, ...]
+WIDE = "agrees, wide spread"  # it would not with the paper's spread in place of ours
 
 
 @dataclass(frozen=True)
@@ -66,18 +70,6 @@ class Table:
         return found[0] if found else None
 
 
-def label(config: Config, names: Sequence[str], method: str = "") -> Label:
-    """The config's place along some fields: the method by its label or as given, others by field or parameter."""
-    values = []
-    for name in names:
-        if name == "method":
-            values.append(method or method_label(config))
-            continue
-        value = getattr(config, name, None) if hasattr(config, name) else config.param(name)
-        values.append(f"{value:g}" if isinstance(value, float) else "" if value is None else str(value))
-    return tuple(values)
-
-
 def collect(
     name: str,
     item: Item,
@@ -86,6 +78,7 @@ def collect(
     size: str = "paper",
     data: str | None = None,
     methods: Sequence[str] | None = None,
+    overrides: Sequence[str] = (),
     own_search: bool = False,
     reference: str | None = None,
     corrected: bool = False,
@@ -95,34 +88,71 @@ def collect(
     Arguments:
         name: the full name, "englesson2023.table1-mnist".
         methods: rows wanted, see `pick_methods`; None for the item's own.
+        overrides: ``key=value`` picks or changes runs, see `chosen`; a fact of the table says what was changed.
         own_search: use the hyper-parameters that our search chose where it is finished; else the printed ones.
         reference: the method that the others of a column are tested against; None is the item's, "" is none.
         corrected: Holm's correction over all tests of the table.
     """
     choices = searched(item, results, size, data) if own_search else None
-    made = item.make(size, data, choices)
+    own_made = with_runs(name, item.make(size, data, choices))
+    made = chosen(own_made, overrides)
     configs = pick_methods(made, methods)
     own = runs_of(configs, results)
-    used: dict[str, Result] = {}
-    entries = []
-    for (row, column), members in _places(item, made, methods).items():
+    places = {}
+    for place, members in _places(item, made, methods).items():
         cells = {c.cell for c in members}
-        found = [r for r in own if r.config.cell in cells]
-        lost = sum(bool(r.diverged) for r in found)
-        used.update({r.id: r for r in found})
-        for metric in (METRICS[key] for key in item.metrics):
-            ours = summarise(found, metric)
-            paper = paper_cell(item.printed, members[0], metric)
-            judged, params = verdict(ours, paper, metric, lost), members[0].params
-            entries.append(Entry(row, column, metric, ours, paper, judged, params=params, lost=lost))
-    tested = _test(entries, item, item.reference if reference is None else reference, corrected)
+        places[place] = members[0], [r for r in own if r.config.cell in cells]
+    used = list({r.id: r for _, found in places.values() for r in found}.values())
+    rows = [row[item.rows.index("method")] for (row, _) in places] if "method" in item.rows else []
+    if reference and reference not in rows:
+        remedy = nearest(reference, set(rows)) if rows else "the rows of this table are not methods"
+        raise DubitoError("no such row to test against", got=repr(reference), remedy=remedy)
+    entries = entries_of(item, places, item.reference if reference is None else reference, corrected)
     return Table(
         name,
         item.title,
         size,
-        tuple(tested),
-        _facts(list(used.values()), len(configs), len({c.seed for c in configs})),
+        entries,
+        (
+            *_changed(made, own_made, overrides),
+            *facts_of(used, len(configs), len({c.seed for c in configs})),
+            *_elsewhere(name, size, used, results),
+        ),
     )
+
+
+def _changed(made: Sequence[Config], own: Sequence[Config], overrides: Sequence[str]) -> tuple[str, ...]:
+    """A fact for runs that are not the item's own."""
+    cells = {c.cell for c in own}
+    others = sum(c.cell not in cells for c in made)
+    return (
+        (f"{others} of {len(made)} runs differ from the item's own: {' '.join(overrides)}",) if others else ()
+    )
+
+
+def _elsewhere(name: str, size: str, used: Sequence[Result], results: Sequence[Result]) -> tuple[str, ...]:
+    """A fact for an empty table whose item has runs of another size."""
+    mine = (r.config.size for r in results if f"{r.config.paper}.{r.config.item}" == name)
+    found = {} if used else Counter(other for other in mine if other != size)
+    return tuple(f"{count} runs are of size {other}: --size {other}" for other, count in found.items())
+
+
+def entries_of(
+    item: Item,
+    places: Mapping[tuple[Label, Label], tuple[Config, Sequence[Result]]],
+    reference: str,
+    corrected: bool = False,
+) -> tuple[Entry, ...]:
+    """The cells of an item, judged: each place has its results, and a config that stands for it without any."""
+    entries = []
+    for (row, column), (planned, found) in places.items():
+        config = found[0].config if found else planned
+        lost = sum(bool(r.diverged) for r in found)
+        for metric in (METRICS[key] for key in item.metrics):
+            ours, paper = summarise(found, metric), paper_cell(item.printed, config, metric)
+            judged = verdict(ours, paper, metric, lost)
+            entries.append(Entry(row, column, metric, ours, paper, judged, params=config.params, lost=lost))
+    return tuple(_judged(e, entries, item) for e in _test(entries, item, reference, corrected))
 
 
 def _places(
@@ -140,6 +170,47 @@ def _places(
             spelled, rows = (name, item.rows + apart) if shared else ("", item.rows)
             groups[label(config, rows, spelled), label(config, item.columns, spelled)].append(config)
     return groups
+
+
+def _judged(entry: Entry, entries: Sequence[Entry], item: Item) -> Entry:
+    """Tell the opposite of the paper from a mere difference, and agreement from mere spread."""
+    if entry.verdict == "differs" and _opposite(entry, _plain(entry, entries, item)):
+        return dataclasses.replace(entry, verdict="opposite")
+    if entry.verdict == "agrees" and entry.paper is not None and entry.difference is not None:
+        narrow = max(entry.metric.tolerance, 2 * math.sqrt(2) * (entry.paper.spread or 0.0))
+        if abs(entry.difference) > narrow:
+            return dataclasses.replace(entry, verdict=WIDE)
+    return entry
+
+
+def _plain(entry: Entry, entries: Sequence[Entry], item: Item) -> Entry | None:
+    """Plain training at the same place, whether methods are rows or columns."""
+    if "method" in item.rows:
+        at, kept = item.rows.index("method"), [e for e in entries if e.column == entry.column]
+        found = [e for e in kept if e.row[at] == "ce" and e.metric == entry.metric]
+        same = [e for e in found if e.row[:at] + e.row[at + 1 :] == entry.row[:at] + entry.row[at + 1 :]]
+        found = same or found
+    else:
+        place = item.columns.index("method") if "method" in item.columns else -1
+        kept = [e for e in entries if place >= 0 and (e.row, e.metric) == (entry.row, entry.metric)]
+        found = [e for e in kept if e.column[place] == "ce"]
+    return found[0] if found and found[0] is not entry else None
+
+
+def _opposite(entry: Entry, plain: Entry | None) -> bool:
+    """Whether the paper's clear gain or loss against plain training is clearly reversed in ours."""
+    if plain is None or plain.paper is None or plain.ours is None:
+        return False
+    assert entry.paper is not None
+    assert entry.ours is not None
+    theirs = entry.paper.value - plain.paper.value
+    spreads = entry.paper.spread, plain.paper.spread
+    known = [s for s in spreads if s is not None]
+    if abs(theirs) <= (2 * math.hypot(*known) if len(known) == 2 else entry.metric.tolerance):
+        return False
+    both = entry.ours.values.keys() & plain.ours.values.keys()
+    gains = [entry.ours.values[s] - plain.ours.values[s] for s in sorted(both)]
+    return bool(gains) and judge([math.copysign(1, theirs) * g for g in gains], exact=False) == FAILS
 
 
 def _test(entries: list[Entry], item: Item, reference: str, corrected: bool) -> list[Entry]:
@@ -164,7 +235,7 @@ def counted(used: Sequence[Result], wanted: int, seeds: int) -> str:
     return f"{own} of {wanted} runs" + (f" and {len(used) - own} of further seeds" if own < len(used) else "")
 
 
-def _facts(used: list[Result], wanted: int, seeds: int) -> tuple[str, ...]:
+def facts_of(used: list[Result], wanted: int, seeds: int) -> tuple[str, ...]:
     """Where the numbers come from: runs, seeds, time, hardware, date, commit."""
     if not used:
         return (f"0 of {wanted} runs",)

@@ -13,10 +13,9 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from ..errors import DubitoError, nearest
 from . import collier_pixels
 from .configs import Config
-from .items import Item, no_runs, runs, search_of
+from .items import Item, base_of, no_runs, runs, search_of
 from .tables import DATASETS, setting, table
 
 PAPER = "collier2020"
@@ -81,17 +80,13 @@ _PARAMS: dict[str, dict[str, Any]] = {
 
 def _config(item: str, data: str, method: str, samples: int = 1000, **params: Any) -> Config:
     """One run of a table; figures share the noise of table 1."""
-    if data not in BASES:
-        raise DubitoError(
-            "this paper has no protocol for the data", got=repr(data), remedy=nearest(data, BASES)
-        )
     noise, rate, matrix = NOISE[item if item in NOISE else "table1"]
     draws: dict[str, Any] = {"samples": samples, "eval_samples": 1000} if method.startswith("het") else {}
     if method == "coteaching":
         draws["reading"] = (("network", "first"),)  # silent: which of the two networks is measured
     return Config(
         paper=PAPER, item=item, data=data, method=method, noise=noise, rate=rate, matrix=matrix,
-        params=tuple({**_PARAMS.get(method, {}), **params}.items()), **draws, **BASES[data],
+        params=tuple({**_PARAMS.get(method, {}), **params}.items()), **draws, **base_of(BASES, data),
     )  # fmt: skip
 
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from ..errors import DubitoError, nearest
 from .configs import Config
-from .items import Item, runs, search_of
+from .items import Item, base_of, runs, search_of
 from .tables import setting
 
 PAPER = "collier2020"
@@ -62,15 +61,12 @@ BASES: dict[str, dict[str, Any]] = {
 def configs(data: str | None) -> Iterator[Config]:
     """Plain training, temperature 1, and a temperature to be chosen."""
     for name, method in product([data] if data else ["cityscapes", "voc"], METHODS):
-        if name not in BASES:
-            known = nearest(name, BASES)
-            raise DubitoError("this paper has no protocol for the data", got=repr(name), remedy=known)
         exact = name in ("camvid", "shapes") or method == "ce"
         draws: dict[str, Any] = {} if exact else {"samples": 1000, "eval_samples": 1000}
         params = (("temperature", 1.0),) if method == "het" else ()
         yield Config(
             paper=PAPER, item="table2", data=name, method=method, params=params, record=("pixels",),
-            **draws, **BASES[name],
+            **draws, **base_of(BASES, name),
         )  # fmt: skip
 
 

@@ -25,6 +25,12 @@ Methods = Annotated[
 ]
 
 
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="key=v1,v2 picks runs with these values, or sets them; seed=0..24 is a range."),
+]
+
+
 @app.command("list", epilog="Example: dubito paper list")
 def list_() -> None:
     """Every table and figure, its runs and what it costs at the paper's size."""
@@ -38,10 +44,7 @@ def list_() -> None:
 )
 def run(
     name: Name,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="key=v1,v2 picks runs with these values, or sets them; seed=0..24 is a range."),
-    ] = None,
+    overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="Folder for results, shared by all workers.")] = Path(
         "runs/papers"
     ),
@@ -83,12 +86,17 @@ def run(
 @app.command(epilog="Example: dubito paper table englesson2023.table1-mnist --methods ce,ln,mine.py:mine")
 def table(
     name: Name,
+    overrides: Overrides = None,
     form: Annotated[str, typer.Option(help="text, markdown, latex, csv or html.")] = "text",
     methods: Methods = None,
     results: Folders = None,
     size: Size = "paper",
     data: Data = None,
     search: Annotated[bool, typer.Option(help="With the hyper-parameters that our search chose.")] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="The row that others are tested against, by seed; of some tables there is one."),
+    ] = None,
     holm: Annotated[bool, typer.Option(help="Correct the tests of the whole table (Holm).")] = False,
 ) -> None:
     """Our results beside the paper's numbers, with differences and verdicts."""
@@ -99,7 +107,7 @@ def table(
 
     found = collect(
         name, item(name), results_of(results), size=size, data=data, methods=_names(methods),
-        own_search=search, corrected=holm,
+        overrides=overrides or [], own_search=search, reference=reference, corrected=holm,
     )  # fmt: skip
     typer.echo(render(found, form), nl=False)
 
@@ -168,4 +176,8 @@ def _names(text: str | None) -> list[str] | None:
             found[-1] += f",{part}"
         else:
             found.append(part)
+    if not found:
+        from ..errors import DubitoError
+
+        raise DubitoError("no method is named", where="--methods", got=repr(text))
     return found

@@ -7,7 +7,7 @@ back without loss; `run_id` is the SHA-256 of that JSON, so equal configs are on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,6 +182,14 @@ def with_seeds(configs: Iterable[Config], seeds: Iterable[int]) -> tuple[Config,
     """Every config with every seed."""
     seeds = tuple(seeds)
     return tuple(dataclasses.replace(c, seed=seed) for c in configs for seed in seeds)
+
+
+def alike(configs: Iterable[Config], key: Callable[[Config], Hashable]) -> list[list[Config]]:
+    """Configs with one key, together, in their order."""
+    found: dict[Hashable, list[Config]] = {}
+    for config in configs:
+        found.setdefault(key(config), []).append(config)
+    return list(found.values())
 
 
 def override(config: Config, key: str, text: str) -> Config:

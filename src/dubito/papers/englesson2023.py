@@ -12,9 +12,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from ..errors import DubitoError, nearest
 from .configs import Config
-from .items import Item, no_runs, only_on, runs, search_of
+from .items import Item, base_of, no_runs, only_on, runs, search_of
 from .tables import DATASETS, NOISES, chosen, setting
 
 PAPER = "englesson2023"
@@ -141,12 +140,8 @@ def _chosen(config: Config) -> Config:
 
 def _config(item: str, data: str, method: str, noise: str, rate: float = 0.0, **more: Any) -> Config:
     """One run before its hyper-parameters are set."""
-    if data not in BASES:
-        raise DubitoError(
-            "this paper has no protocol for the data", got=repr(data), remedy=nearest(data, BASES)
-        )
     matrix = {"cifar10n": "cifar10", "cifar100n": "cifar100"}.get(data, data) if noise == "asymmetric" else ""
-    settings = {**BASES[data], **_SAMPLES.get(method, {}), **more}
+    settings = {**base_of(BASES, data), **_SAMPLES.get(method, {}), **more}
     params = {**_fixed(method, data), **settings.pop("params", {})}
     return Config(
         paper=PAPER, item=item, data=data, method=method, noise=noise, rate=rate, matrix=matrix,

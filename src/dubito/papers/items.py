@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import DubitoError
+from ..errors import DubitoError, nearest
 from .configs import SIZES, Config, smoke, with_seeds
 
 # choice_key(config) -> hyper-parameters found by a search; replaces the ones that the paper chose.
@@ -88,6 +88,15 @@ def two_points(grid: Iterable[dict[str, Any]], size: str) -> list[dict[str, Any]
     return [points[0], points[-1]] if size == "smoke" and len(points) > 2 else points
 
 
+def base_of(bases: Mapping[str, dict[str, Any]], data: str) -> dict[str, Any]:
+    """What a paper's runs on some data have in common; data without a protocol are refused."""
+    if data not in bases:
+        raise DubitoError(
+            "this paper has no protocol for the data", got=repr(data), remedy=nearest(data, bases)
+        )
+    return bases[data]
+
+
 def only_on(data: str | None, *allowed: str) -> None:
     """Refuse data that an analysis cannot be made on."""
     if data is not None and data not in allowed:
@@ -101,6 +110,15 @@ def no_runs(
 ) -> tuple[Config, ...]:
     """A drawing that needs no training."""
     return ()
+
+
+def with_runs(name: str, made: tuple[Config, ...]) -> tuple[Config, ...]:
+    """The runs of an item; a drawing, which has none, is refused."""
+    if not made:
+        raise DubitoError(
+            "this is a drawing and has no runs", where=name, remedy=f"dubito paper figure {name}"
+        )
+    return made
 
 
 def runs(

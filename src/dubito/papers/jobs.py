@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..errors import DubitoError, nearest
+from ..errors import DubitoError
 from . import item
-from .choose import pick_methods, searched
-from .collect import label
-from .configs import PAIRS, Config, override
+from .choose import chosen, pick_methods, searched
+from .configs import Config
+from .items import with_runs
 from .results import path_of, read
 from .streams import LANES, on_streams
 from .sweep import Report, report, sweep
 
 Say = Callable[[str], Any]
-RATED = (
-    "resample",
-    "flip_to_other",
-    "pair_flip",
-    "asymmetric",
-    "one_sided",
-)  # kinds of noise that have a rate
-OPTIONS = ("size", "data")  # of the command: they change more than the field of that name
 
 
 @dataclasses.dataclass
@@ -60,32 +50,36 @@ class Job:
         """Run what is not finished; whether anything failed."""
         choices = None
         if search:
-            if self._run(self.searches(), say, "search", **how).failed:
+            if self._run(self.searches(), say, "search run", **how).failed:
                 return True
             choices = searched(item(self.name), read(self.out), self.size, self.data)
             for place, params in choices.items():
                 say(f"chosen for {place}: " + ", ".join(f"{k}={v}" for k, v in params.items()))
-        made = pick_methods(item(self.name).make(self.size, self.data, choices), self.methods)
+        own_runs = with_runs(self.name, item(self.name).make(self.size, self.data, choices))
+        made = pick_methods(own_runs, self.methods)
         configs, own = chosen(made, self.overrides), {c.cell for c in made}
         _check_methods(configs)
         if others := sum(c.cell not in own for c in configs):
-            say(f"{others} of {len(configs)} runs differ from the item's own and are not part of its table")
-        return bool(self._run(configs, say, "runs", **how).failed)
+            what = f"{others} of {len(configs)} runs differ from the item's own and are not part of its table"
+            say(f"{what}; `dubito paper table` shows them by the same key=value words")
+        return bool(self._run(configs, say, "run", **how).failed)
 
     def _run(self, configs: Sequence[Config], say: Say, what: str, **how: Any) -> Report:
         done = sum(path_of(self.out, c).is_file() for c in configs)
-        say(f"{self.name} ({self.size}): {len(configs)} {what}, {done} finished before")
+        count = f"{len(configs)} {what}{'s' * (len(configs) != 1)}"
+        say(f"{self.name} ({self.size}): {count}, {done} finished before")
         found = execute(configs, self.out, say=say, **how)
         say(found.text().rstrip("\n"))
         return found
 
 
 def _check_methods(configs: Sequence[Config]) -> None:
-    """A name that no method has is refused once and before the first run."""
+    """A name that no method has, or a parameter that its method has not, is refused before the first run."""
     from .prepare import method_of
 
-    for config in {c.method: c for c in configs}.values():
-        method_of(config)
+    for config in {(c.method, c.params): c for c in configs}.values():
+        method, params = method_of(config)
+        method.check(**params)
 
 
 def execute(
@@ -104,13 +98,18 @@ def execute(
     device: str = "auto",
     say: Say = print,
 ) -> Report:
-    """Every run that is not finished, on processes or as tasks of a Ray cluster.
+    """Every run that is not finished, on processes or as tasks of Ray; what all would refuse is refused once.
 
     With `streams`, networks that can share a GPU go first, together on that of this machine, as many larger ones at
     a time as there are `lanes`; after so many `seconds` these stop where the same call will go on, and nothing else
     is run. `cpus`, `gpus` and `retries` are those of a task (`cluster.sweep_on_ray`).
     """
+    from .runner import device_of
+
+    device_of(device)  # refuses unknown names
     place = None if root is None else str(root)
+    if root is not None and not ray and not root.is_dir():
+        raise DubitoError("no such folder of data", got=str(root))
     if seconds is not None and not streams:
         raise DubitoError(
             "only runs on streams stop after a time", got=f"{seconds:g} seconds", remedy="add --streams"
@@ -131,61 +130,3 @@ def execute(
         how: dict[str, Any] = {"cpus": cpus, "gpus": gpus, "retries": retries}
         return sweep_on_ray(configs, out, options=options, progress=progress, **how)
     return sweep(configs, out, workers=workers, options=options, progress=progress)
-
-
-def chosen(configs: Sequence[Config], overrides: Sequence[str]) -> tuple[Config, ...]:
-    """Runs picked by ``key=v1,v2`` where they have these values, or changed to them where none has.
-
-    Example:
-        >>> made = item("englesson2023.table1-mnist").make("smoke", None, None)
-        >>> len(chosen(made, ["method=ce,ln", "rate=0.4"])), {c.seed for c in chosen(made, ["seed=3..5"])}
-        (4, {3, 4, 5})
-    """
-    found = tuple(configs)
-    for text in overrides:
-        key, equals, values = text.partition("=")
-        if not equals or not values:
-            raise DubitoError(
-                "a choice is written key=value", got=repr(text), expected="as seed=0..4 or rate=0.2,0.4"
-            )
-        found = _apply(found, key, _values(values))
-    return tuple(dict.fromkeys(found))
-
-
-def _apply(configs: tuple[Config, ...], key: str, values: list[str]) -> tuple[Config, ...]:
-    fields = {f.name for f in dataclasses.fields(Config)} - set(PAIRS)
-    params = {name for c in configs for name, _ in c.params}
-    if key not in fields | params:
-        raise DubitoError("unknown field", got=repr(key), remedy=nearest(key, fields | params))
-    concerned = [c for c in configs if key in fields or key in dict(c.params)]
-    has = {c: _texts(c, key) for c in concerned}
-    if all(any(v in texts for texts in has.values()) for v in values):
-        return tuple(c for c in concerned if has[c] & set(values))
-    if key == "method":
-        return pick_methods(configs, values)
-    if key == "rate":  # where nothing is drawn at a rate, another would be a second name for the same run
-        concerned = [c for c in concerned if c.noise in RATED]
-    if key in OPTIONS:  # as a mere field it would leave the rest of the protocol as it was
-        raise DubitoError(
-            f"no run of the item has this {key}", got=repr(values[0]), remedy=f"use --{key} {values[0]}"
-        )
-    if not concerned:
-        raise DubitoError("none of these runs has such a field to change", got=f"{key}={','.join(values)}")
-    return tuple(override(c, key, v) for c, v in product(concerned, values))
-
-
-def _texts(config: Config, key: str) -> set[str]:
-    """How the value of a field may be written: as it is printed in tables, in full, methods with their variant."""
-    value = config.param(key) if key in dict(config.params) else getattr(config, key)
-    return {str(value), str(value).lower(), *label(config, [key])}
-
-
-def _values(text: str) -> list[str]:
-    """ "0,1" or "0..4" -> the single values."""
-    found: list[str] = []
-    for part in text.split(","):
-        span = re.fullmatch(r"(\d+)\.\.(\d+)", part)
-        if span and int(span[1]) > int(span[2]):
-            raise DubitoError("a range runs upwards", got=repr(part))
-        found += [str(n) for n in range(int(span[1]), int(span[2]) + 1)] if span else [part]
-    return found

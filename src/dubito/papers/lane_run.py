@@ -13,12 +13,11 @@ from torch import Tensor
 
 from ..evaluate import scores
 from ..lanes import Lane
-from ..noise import resample
 from ..procedures import Plain
 from . import prepare, records
 from .configs import Config, run_id
 from .results import Result, finished
-from .runner import invertible, noise_rate
+from .runner import stage_of
 from .stacked import estimated_matrix, read_matrix
 
 EVERY = 10
@@ -52,11 +51,11 @@ class LaneRun:
         self.parts = prepare.Parts(
             train.to(device), None if valid is None else valid.to(device), test.to(device)
         )
-        self.found: dict[str, Any] = {}
-        given = self._given(first)
+        stage = stage_of(config, self.parts, lambda: estimated_matrix(first, config))
+        self.found: dict[str, Any] = dict(stage.found)
         shape = tuple(self.parts.train.batch(torch.zeros(1, dtype=torch.int64, device=device)).shape[1:])
-        model = prepare.model(config, shape, self.parts.train.num_classes, role=role, **given)
-        stages = prepare.stages(config, **given)
+        model = prepare.model(config, shape, self.parts.train.num_classes, role=role, **stage.given)
+        stages = prepare.stages(config, **stage.given)
         if procedure is not None:
             stages = dataclasses.replace(stages, procedure=procedure)
         self.lane = Lane(
@@ -128,23 +127,6 @@ class LaneRun:
             numbers, analyses = self._records()
             metrics, history = {**numbers, **metrics}, {**history, **analyses}
         return finished(self.config, metrics, self.notes["seconds"], history=history, hardware=name)
-
-    def _given(self, first: dict[Any, Result]) -> dict[str, Any]:
-        """The share of wrong labels, or the matrix of a correction: as printed, or estimated by cross-entropy."""
-        config = self.config
-        if config.method in ("coteaching", "mentornet"):
-            self.found["noise_rate"] = noise_rate(self.parts)
-            return {"rate": self.found["noise_rate"]}
-        if config.method not in ("forward", "backward"):
-            return {}
-        if config.param("transition") != "estimated":
-            T = resample(self.parts.train.num_classes, float(config.param("alpha", 0.0) or 0.0))
-        else:
-            T = estimated_matrix(first, config)
-            if config.method == "backward":
-                T, self.found["mixed_with_identity"] = invertible(T)
-        self.found["transition"] = T.tolist()
-        return {"transition": T}
 
     def _records(self) -> tuple[dict[str, float], dict[str, Any]]:
         """Scores and analyses as the plain runner makes them, in float32 and without fused kernels."""

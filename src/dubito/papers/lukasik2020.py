@@ -12,9 +12,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from ..errors import DubitoError, nearest
 from .configs import Config
-from .items import Item, no_runs, only_on, runs
+from .items import Item, base_of, no_runs, only_on, runs
 from .tables import setting
 
 PAPER = "lukasik2020"
@@ -82,11 +81,7 @@ _RECORD = ("parts", "ece", "probabilities", "features")
 
 
 def _config(item: str, data: str, method: str, params: dict[str, Any] | None = None, **more: Any) -> Config:
-    if data not in BASES:
-        raise DubitoError(
-            "this paper has no protocol for the data", got=repr(data), remedy=nearest(data, BASES)
-        )
-    settings = {**BASES[data], **more}
+    settings = {**base_of(BASES, data), **more}
     return Config(
         paper=PAPER, item=item, data=data, method=method, params=tuple((params or {}).items()), **settings
     )

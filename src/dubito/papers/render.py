@@ -16,7 +16,9 @@ from .statistics import student_interval
 LEGEND = (
     "ours ± standard deviation over seeds (number of seeds), 95 % Student interval of the mean | the paper's | "
     "ours minus theirs | verdict",
-    "agrees: within max(2 points, twice the joint standard deviation); fewer than 3 seeds are not judged",
+    "agrees: within max(2 points, twice the joint standard deviation); wide spread: not with the paper's spread in "
+    "place of ours; opposite: differs, and the paper's clear gain or loss over plain training is reversed; fewer "
+    "than 3 seeds are not judged",
     "* p < .05, † p < .01, ‡ p < .001: differs from the reference method, paired t-test over seeds",
 )
 
@@ -44,10 +46,7 @@ def interval_text(entry: Entry) -> str:
 
 def bounds(entry: Entry) -> tuple[float, float] | None:
     """Student's interval of the mean, of per cent what lies within 0 and 100; None for one seed."""
-    found = None if entry.ours is None else student_interval(entry.ours)
-    if found is None or not entry.metric.is_share:
-        return found
-    return max(found[0], 0.0), min(found[1], 100.0)
+    return None if entry.ours is None else student_interval(entry.ours, share=entry.metric.is_share)
 
 
 def paper_text(entry: Entry) -> str:
@@ -85,19 +84,19 @@ def _with_interval(entry: Entry) -> list[str]:
 
 def tally(table: Table) -> list[str]:
     """How many cells were judged, how many agree, and how many of these only because seeds spread widely."""
-    judged = [e for e in table.entries if e.verdict in ("agrees", "differs")]
+    judged = [e for e in table.entries if e.verdict not in ("-", "not judged")]
     if table.entries and all(e.paper is None for e in table.entries):
         return ["no paper value: the paper prints none of these cells"]
     if not judged:
         return []
-    agree = [e for e in judged if e.verdict == "agrees"]
+    agree = [e for e in judged if e.verdict.startswith("agrees")]
     wide = [e for e in agree if abs(e.difference or 0.0) > e.metric.tolerance]
     lines = [f"{len(agree)} of {len(judged)} judged cells agree"]
     if wide:
         names = ", ".join(f"{_name(e.row)} at {_name(e.column)}" for e in wide)
         lines.append(f"{len(wide)} of them by more than 2 points, within twice the joint spread: {names}")
     if len(agree) < len(judged):
-        names = ", ".join(f"{_name(e.row)} at {_name(e.column)}" for e in judged if e.verdict == "differs")
+        names = ", ".join(f"{_name(e.row)} at {_name(e.column)}" for e in judged if e not in agree)
         lines.append(f"differ: {names}")
     return lines
 
@@ -255,7 +254,7 @@ def html(table: Table) -> str:
         cells = [f'<th scope="row">{escape(" ".join(filter(None, row)))}</th>']
         for column in table.columns:
             entry = table.at(row, *column)
-            kind = escape(entry.verdict.replace(" ", "-")) if entry else "none"
+            kind = re.sub(r"\W+", "-", entry.verdict) if entry else "none"
             title = (
                 escape("; ".join(filter(None, (params_text(entry), interval_text(entry))))) if entry else ""
             )

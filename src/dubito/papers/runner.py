@@ -119,7 +119,7 @@ def trained(
     half: bool = False,
 ) -> Trained:
     """Data, first stage and training of one config; `out` is the run's own folder."""
-    where = _device(device)
+    where = device_of(device)
     parts = prepare.parts(config, root=root)
     parts = Parts(*(None if p is None else p.to(where) for p in parts))  # type: ignore[arg-type]
     given, found, wrapped = _first_stage(config, parts, out, device)
@@ -191,20 +191,25 @@ class Stage(NamedTuple):
 
 def _first_stage(config: Config, parts: Parts, out: Path | None, device: str) -> Stage:
     """What a method needs before it can be trained."""
+    if config.method == "distill":
+        return _taught(config, parts, out, device)
+    return stage_of(config, parts, lambda: _estimated(config, parts, out, device))
+
+
+def stage_of(config: Config, parts: Parts, estimated: Callable[[], Tensor]) -> Stage:
+    """The share of wrong labels, the true matrices, or the matrix of a correction: as stated, or `estimated`."""
     if config.method in ("coteaching", "mentornet"):
-        rate = noise_rate(parts)
+        train = parts.train
+        rate = 0.0 if train.clean is None else float((train.labels != train.clean).double().mean())
         return Stage({"rate": rate}, {"noise_rate": rate})
     if config.method == "oracle":
         return Stage({"transition": crowds.matrices(config, parts.train.num_classes)}, {})
-    if config.method == "distill":
-        return _taught(config, parts, out, device)
     if config.method not in ("forward", "backward"):
         return Stage({}, {})
     if config.param("transition") != "estimated":
         T = resample(parts.train.num_classes, float(config.param("alpha", 0.0) or 0.0))
         return Stage({"transition": T}, {"transition": T.tolist()})
-    T = _estimated(config, parts, out, device)
-    share = 0.0
+    T, share = estimated(), 0.0
     if config.method == "backward":
         T, share = invertible(T)
     return Stage({"transition": T}, {"transition": T.tolist(), "mixed_with_identity": share})
@@ -219,12 +224,6 @@ def invertible(T: Tensor, limit: float = 100.0) -> tuple[Tensor, float]:
     eye = torch.eye(len(T), dtype=T.dtype)
     mixed = ((a / 10 * eye + (1 - a / 10) * T, a / 10) for a in range(11))
     return next(m for m in mixed if torch.linalg.cond(m[0]) <= limit)
-
-
-def noise_rate(parts: Parts) -> float:
-    """The realised share of wrong training labels."""
-    train = parts.train
-    return 0.0 if train.clean is None else float((train.labels != train.clean).double().mean())
 
 
 def _plain(config: Config, method: str = "ce", **params: Any) -> Config:
@@ -282,7 +281,7 @@ def _result(config: Config, done: Trained, device: str, half: bool = False) -> R
 
 
 def _hardware(device: str, half: bool) -> str:
-    name = torch.cuda.get_device_name() if _device(device).type == "cuda" else ""
+    name = torch.cuda.get_device_name() if device_of(device).type == "cuda" else ""
     return name + (", bfloat16 autocast" if name and half else "")
 
 
@@ -294,7 +293,8 @@ def _course(run: Run) -> dict[str, Any]:
     return {**course, "best_epoch": run.best_epoch, "steps": run.steps}
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """ "auto" is the GPU where there is one."""
     if name not in ("auto", "cpu") and not name.startswith("cuda"):
         raise DubitoError("unknown device", expected="auto, cpu or cuda", got=repr(name))
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)

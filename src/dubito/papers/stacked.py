@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 
 from .. import fast
+from ..data import LabelledData
 from ..errors import DubitoError
 from ..estimate import anchor_transition
 from ..evaluate import scores
 from . import STUDIES, prepare
-from .configs import Config
+from .configs import Config, alike
 from .prepare import Parts
 from .results import SHARE, TIME, Result, finished
+from .streams import side_by_side
 
 # What may differ between the runs of one stack.
 _OWN = {"seed", "noise", "rate", "matrix", "labels", "item", "params"}
@@ -51,12 +53,12 @@ def stackable(config: Config) -> bool:
 
 def group(configs: Sequence[Config]) -> list[list[Config]]:
     """Configs that can share a stack, together; methods with a first stage come last."""
-    found: dict[str, list[Config]] = {}
-    for config in configs:
+
+    def shared(config: Config) -> str:
         static = {k: v for k, v in config.params if not _numeric(k, v)}
-        rest = {k: v for k, v in config.to_json().items() if k not in _OWN}
-        found.setdefault(repr((rest, static)), []).append(config)
-    return sorted(found.values(), key=lambda group: group[0].method == "forward")
+        return repr(({k: v for k, v in config.to_json().items() if k not in _OWN}, static))
+
+    return sorted(alike(configs, shared), key=lambda group: group[0].method == "forward")
 
 
 class StackedRuns:
@@ -65,6 +67,8 @@ class StackedRuns:
     Arguments:
         transitions: per config a matrix ``(K, K)`` for forward correction, estimated by a first stage.
     """
+
+    Stack = fast.Stack
 
     def __init__(
         self,
@@ -81,18 +85,18 @@ class StackedRuns:
         self.offset = len(inputs)
         everything = torch.cat([inputs, tested]).to(device)
         method, _ = prepare.method_of(configs[0])
-        params = [prepare.method_of(c)[1] for c in configs]
+        params = [self.parameters(c) for c in configs]
         static = {k: v for k, v in params[0].items() if not _numeric(k, v)}
         hyper = {k: torch.tensor([p[k] for p in params]) for k, v in params[0].items() if _numeric(k, v)}
         given: list[dict[str, Any]] = (
             [{"transition": T} for T in transitions] if transitions else [{} for _ in configs]
         )
         shape, classes = tuple(inputs.shape[1:]), first.train.num_classes
-        self.stack = fast.Stack(
+        self.stack = self.Stack(
             method=method,
             models=[prepare.model(c, shape, classes, **g) for c, g in zip(configs, given)],
             inputs=everything,
-            rows=torch.stack([_rows(p.train) for p in data]).to(device),
+            rows=torch.stack([rows_of(p.train) for p in data]).to(device),
             labels=torch.stack([p.train.labels for p in data]).to(device),
             seeds=[c.seed for c in configs],
             hyper=hyper,
@@ -107,16 +111,24 @@ class StackedRuns:
 
     def steps(self) -> Iterator[None]:
         """Train; every tenth epoch is scored."""
+        yield from self.train(EVERY)
+        if self.configs[0].method == "ce":
+            self.transitions = self._estimated_transitions()
+
+    def parameters(self, config: Config) -> dict[str, Any]:
+        """Those of a run's stages; the ones that are numbers may differ within the stack."""
+        return prepare.method_of(config)[1]
+
+    def train(self, every: int) -> Iterator[None]:
+        """All steps; every so many epochs are scored."""
         config = self.configs[0]
         yield from self.stack.steps(
             epochs=config.epochs,
             batch_size=config.batch,
             optimizer=prepare.optimizer(config),
-            visit=self._score,
-            every=EVERY,
+            visit=self.score,
+            every=every,
         )
-        if config.method == "ce":
-            self.transitions = self._estimated_transitions()
 
     def _estimated_transitions(self) -> list[Tensor]:
         """T of each run, read from its predictions on its own training inputs (Patrini et al. 2017)."""
@@ -125,8 +137,6 @@ class StackedRuns:
 
     def results(self) -> list[Result]:
         """One result per config; the seconds of a stack are shared evenly, and so are those of stacks together."""
-        precision = str(self.stack.convolutions).removeprefix("torch.")
-        name = f"{torch.cuda.get_device_name()}, convolutions in {precision}" if self.device == "cuda" else ""
         share = self.seconds / len(self.configs)
         return [
             finished(
@@ -136,24 +146,31 @@ class StackedRuns:
                 history={k: v[i] for k, v in self.history.items()}
                 | {"every": EVERY, TIME: SHARE}
                 | self._extra(i),
-                hardware=name,
+                hardware=self.hardware,
             )
             for i, config in enumerate(self.configs)
         ]
+
+    @property
+    def hardware(self) -> str:
+        """The GPU and the precision of convolutions; "" on a CPU."""
+        precision = str(self.stack.convolutions).removeprefix("torch.")
+        return f"{torch.cuda.get_device_name()}, convolutions in {precision}" if self.device == "cuda" else ""
 
     def _extra(self, run: int) -> dict[str, Any]:
         """What a second stage needs: the matrix that plain cross-entropy estimates."""
         return {} if self.transitions is None else {"transition": self.transitions[run].tolist()}
 
-    def _score(self, epoch: int) -> None:
+    def score(self, epoch: int) -> None:
+        """Test and validation scores of every run, added to its course."""
         test = self.data[0].test
-        log_p = self.stack.log_probs(_rows(test).to(self.device) + self.offset)
+        log_p = self.stack.log_probs(rows_of(test).to(self.device) + self.offset)
         clean = test.labels if test.clean is None else test.clean
         for i, of_run in enumerate(log_p):
             self._add(i, "test", scores(of_run, clean.to(self.device)))
         valid = [p.valid for p in self.data if p.valid is not None]
         if valid:
-            log_p = self.stack.log_probs(torch.stack([_rows(v) for v in valid]).to(self.device))
+            log_p = self.stack.log_probs(torch.stack([rows_of(v) for v in valid]).to(self.device))
             for i, (of_run, part) in enumerate(zip(log_p, valid)):
                 self._add(i, "validation", scores(of_run, part.labels.to(self.device)))
 
@@ -194,7 +211,7 @@ def run(
             stacks.append(
                 StackedRuns(configs_, data, device=device, transitions=matrices, convolutions=dtype)
             )
-        side_by_side(stacks, since)
+        list(side_by_side(stacks, since))
         done = [result for stack in stacks for result in stack.results()]
         first |= {place(r.config): r for r in done if r.config.method == "ce"}
         report(done)
@@ -214,20 +231,6 @@ def _all_else(convolutions: torch.dtype) -> torch.dtype:
     torch.set_float32_matmul_precision("highest" if exact else "high")
     torch.backends.cudnn.allow_tf32 = not exact
     return convolutions
-
-
-def side_by_side(stacks: Sequence[StackedRuns], since: float) -> None:
-    """Advance stacks in turn until all are done; the time of a round belongs to those that ran, in equal parts."""
-    running = [(stack, stack.steps()) for stack in stacks]
-    while running:
-        on = [pair for pair in running if next(pair[1], _OVER) is not _OVER]
-        now = time.monotonic()
-        for stack, _ in running:
-            stack.seconds += (now - since) / len(running)
-        running, since = on, now
-
-
-_OVER: Any = object()
 
 
 def read_matrix(config: Config, probabilities: Tensor) -> Tensor:
@@ -264,5 +267,6 @@ def _numeric(name: str, value: Any) -> bool:
     return isinstance(value, float) and name not in ("percentile", "smoothing")
 
 
-def _rows(part: Any) -> Tensor:
-    return torch.arange(len(part)) if part.rows is None else part.rows
+def rows_of(part: LabelledData) -> Tensor:
+    """Which rows of the inputs a part has."""
+    return torch.arange(len(part), device=part.device) if part.rows is None else part.rows

@@ -8,7 +8,6 @@ the plain runner, and so are the scores.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,11 +19,12 @@ from ..data import LabelledData
 from ..fast_crowd import CrowdStack
 from ..procedures import Plain
 from . import crowds, prepare, records
-from .configs import Config
+from .configs import Config, alike
 from .prepare import Parts
 from .results import SHARE, TIME, Result, finished
+from .stacked import rows_of
+from .streams import side_by_side
 
-_LOG = logging.getLogger("dubito")
 METHODS = ("trace", "no-trace", "oracle", "gem", "mbem", "wdn", "single-cm", "bootstrap", "ce")
 # What may differ between the runs of one stack.
 _OWN = {"seed", "noise", "skill", "jitter", "dominant", "item"}
@@ -46,11 +46,7 @@ def stackable(config: Config) -> bool:
 
 def group(configs: Sequence[Config]) -> list[list[Config]]:
     """Configs that can share a stack, together, in their order."""
-    found: dict[str, list[Config]] = {}
-    for config in configs:
-        rest = {k: v for k, v in config.to_json().items() if k not in _OWN}
-        found.setdefault(repr(rest), []).append(config)
-    return list(found.values())
+    return alike(configs, lambda c: repr({k: v for k, v in c.to_json().items() if k not in _OWN}))
 
 
 class Data:
@@ -91,7 +87,7 @@ class CrowdRuns:
         self.best: dict[str, Tensor] | None = None
         self.scores: list[list[float]] = [[] for _ in configs]
         self.best_epoch = [0] * len(configs)
-        self.seconds = 0.0  # of the device's time, see `_together`
+        self.seconds = 0.0  # of the device's time, see `side_by_side`
         self.epochs: list[int] = []  # that were evaluated
         self.since = 0  # evaluations that are no longer in the choice of the best
 
@@ -122,7 +118,7 @@ class CrowdRuns:
 
     def _evaluate(self, epoch: int, valid: Sequence[LabelledData]) -> None:
         self.epochs.append(epoch)
-        log_p = self.stack.log_probs(torch.stack([_rows(v) for v in valid]))
+        log_p = self.stack.log_probs(torch.stack([rows_of(v) for v in valid]))
         accuracies = [_accuracy(of_run.argmax(-1), part) for of_run, part in zip(log_p, valid)]
         better = [a > max(before[self.since :], default=-1.0) for a, before in zip(accuracies, self.scores)]
         now = self.stack.snapshot()
@@ -185,33 +181,11 @@ def run(
     for i in range(0, len(parts), at_once):
         since = time.monotonic()
         stacks = [CrowdRuns(p, data, **options) for p in parts[i : i + at_once]]
-        for done in _together(stacks, since, until):
+        for stack in side_by_side(stacks, since, until):
+            done = stack.results()
             report(done)
             found += done
     return found
-
-
-def _together(stacks: Sequence[CrowdRuns], since: float, until: float) -> Iterator[list[Result]]:
-    """Advance the stacks in turn, a step at a time; the results of each as it ends.
-
-    The time of a round belongs to the stacks that ran, in equal parts.
-    """
-    running = [(stack, stack.steps()) for stack in stacks]
-    while running:
-        if time.monotonic() > until:
-            _LOG.warning("%d stacks of annotators given up for lack of time", len(running))
-            return
-        on = [pair for pair in running if next(pair[1], _DONE) is not _DONE]
-        now = time.monotonic()
-        for stack, _ in running:
-            stack.seconds += (now - since) / len(running)
-        ended = [stack for stack, _ in running if stack not in [s for s, _ in on]]
-        running, since = on, now
-        for stack in ended:
-            yield stack.results()
-
-
-_DONE: Any = object()
 
 
 def _procedure(config: Config, train: LabelledData) -> Plain:
@@ -230,7 +204,3 @@ def _accuracy(predicted: Tensor, part: LabelledData) -> float:
     if part.crowd is None:
         return float((predicted == part.labels).double().mean())
     return float((predicted[part.crowd.item] == part.crowd.label).double().mean())
-
-
-def _rows(part: LabelledData) -> Tensor:
-    return torch.arange(len(part), device=part.device) if part.rows is None else part.rows

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from .. import _lock
 from ..errors import DubitoError
@@ -177,3 +177,37 @@ def with_first_stage(
         return (given or config.method == "forward") and read_so and place(config) in there
 
     return [c for c in configs if able(c)]
+
+
+class Steps(Protocol):
+    """What advances a step at a time, and is told its share of the device's time."""
+
+    seconds: float
+
+    def steps(self) -> Iterator[None]:
+        """Train."""
+
+
+S = TypeVar("S", bound=Steps)
+
+
+def side_by_side(stacks: Sequence[S], since: float, until: float = math.inf) -> Iterator[S]:
+    """Advance stacks in turn, a step at a time, and yield each as it ends; at `until` the others are given up.
+
+    The time of a round, on the clock of `time.monotonic`, belongs to the stacks that ran, in equal parts.
+    """
+    running = [(stack, stack.steps()) for stack in stacks]
+    while running:
+        if time.monotonic() > until:
+            _LOG.warning("%d stacks given up for lack of time", len(running))
+            return
+        on = [pair for pair in running if next(pair[1], _OVER) is not _OVER]
+        now = time.monotonic()
+        for stack, _ in running:
+            stack.seconds += (now - since) / len(running)
+        ended = [pair[0] for pair in running if pair not in on]
+        running, since = on, now
+        yield from ended
+
+
+_OVER: Any = object()

@@ -65,11 +65,16 @@ class Report:
     diverged: tuple[Config, ...] = ()  # of the finished: they are not repeated, and have no scores
 
     def text(self) -> str:
-        """One line per run that failed or diverged, then the sums."""
-        lines = [f"{f.kind}: {describe(f.config)}: {f.cause}" for f in self.failed]
+        """One line per cause of failure and per run that diverged, then the sums."""
+        causes: dict[tuple[str, str], list[Config]] = {}
+        for f in self.failed:
+            causes.setdefault((f.kind, f.cause), []).append(f.config)
+        lines = []
+        for (kind, cause), (first, *others) in causes.items():
+            lines.append(f"{kind}: {describe(first)}{f' and {len(others)} more' if others else ''}: {cause}")
         lines += [f"{DIVERGED}: {describe(c)}" for c in self.diverged]
         lost = f" ({len(self.diverged)} {DIVERGED})" if self.diverged else ""
-        return "\n".join([*lines, f"{len(self.finished)} finished{lost}, {len(self.failed)} failed"]) + "\n"
+        return "\n".join([*lines, f"{len(self.finished)} finished{lost}, {len(self.failed)} failed\n"])
 
 
 def sweep(

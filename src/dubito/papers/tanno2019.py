@@ -12,9 +12,8 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from ..errors import DubitoError, nearest
 from .configs import Config
-from .items import Item, no_runs, only_on, runs
+from .items import Item, base_of, no_runs, only_on, runs
 from .tables import setting
 
 PAPER = "tanno2019"
@@ -86,10 +85,6 @@ def _params(method: str, data: str) -> dict[str, Any]:
 
 
 def _config(item: str, data: str, method: str, per_item: int, noise: str, **more: Any) -> Config:
-    if data not in BASES:
-        raise DubitoError(
-            "this paper has no protocol for the data", got=repr(data), remedy=nearest(data, BASES)
-        )
     groups: dict[str, dict[str, Any]] = {
         # Our construction: the paper's matrices are in its picture only.
         "cifar10_annotators": {"annotators": setting(PAPER, "cifar10_annotators"), "skill": 0.45},
@@ -98,7 +93,7 @@ def _config(item: str, data: str, method: str, per_item: int, noise: str, **more
         "hammer_spammers": {"annotators": setting(PAPER, "mnist_annotators"), "jitter": 0.01},
         "natural": {},
     }
-    settings = {**BASES[data], **groups[noise], **more}
+    settings = {**base_of(BASES, data), **groups[noise], **more}
     params = {**_params(method, data), **settings.pop("params", {})}
     # Methods without annotators learn from the majority vote.
     votes = (("labels", "majority"),) if method in ("single-cm", "bootstrap", "ce") else ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +17,14 @@ from torch.func import functional_call
 
 from .. import fast
 from .._replay import Noise
-from ..data import LabelledData
 from ..evaluate import scores
 from ..integrals.fixed import fixed_log_likelihood
 from ..integrals.quadrature import solve
 from . import prepare
-from .configs import Config
-from .prepare import Parts
+from .configs import Config, alike
 from .results import Result, finished
+from .stacked import StackedRuns, rows_of
+from .streams import side_by_side
 from .temperature import PAPER
 
 _CHECKED = 50  # test examples of each run on which the fixed rule is checked
@@ -68,59 +69,33 @@ class _LatentOf(nn.Module):
         return latent.mean, torch.zeros_like(latent.mean) if latent.scale is None else latent.scale
 
 
-class TemperatureRuns:
+class TemperatureRuns(StackedRuns):
     """Configs that differ in temperature and seed only, trained together and judged once at the end."""
 
-    def __init__(self, configs: Sequence[Config], data: Sequence[Parts], *, device: str) -> None:
-        self.configs, self.data, self.device = configs, data, device
-        first, (method, params) = data[0], prepare.method_of(configs[0])
-        inputs: Tensor = first.train.inputs  # type: ignore[assignment]
-        tested: Tensor = first.test.inputs  # type: ignore[assignment]
-        self.offset = len(inputs)
-        taus = [prepare.method_of(c)[1].get("temperature", 1.0) for c in configs]
-        if params.get("integration") == "auto":
-            params = {**params, "integration": "fixed"}  # the same integral, as a step that can be mapped
-        self.stack = OwnDraws(
-            method=method,
-            models=[prepare.model(c, tuple(inputs.shape[1:]), first.train.num_classes) for c in configs],
-            inputs=torch.cat([inputs, tested]).to(device),
-            rows=torch.stack([_rows(p.train) for p in data]).to(device),
-            labels=torch.stack([p.train.labels for p in data]).to(device),
-            seeds=[c.seed for c in configs],
-            hyper={"temperature": torch.tensor(taus)} if "temperature" in params else {},
-            static={k: v for k, v in params.items() if k != "temperature"},
-            mean=first.train.mean,
-            std=first.train.std,
-        )
-        self.found: list[dict[str, float]] = [{} for _ in configs]
-        self.seconds = 0.0
+    Stack = OwnDraws
+    stack: OwnDraws
 
-    def train(self) -> None:
-        """All steps, then the scores."""
-        started, config = time.monotonic(), self.configs[0]
-        steps = self.stack.steps(
-            epochs=config.epochs,
-            batch_size=config.batch,
-            optimizer=prepare.optimizer(config),
-            visit=self._judge,
-            every=config.epochs,
-        )
-        for _ in steps:
-            pass
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        self.seconds = time.monotonic() - started
+    def parameters(self, config: Config) -> dict[str, Any]:
+        """With the same integral, where it is exact, as a step that can be mapped."""
+        params = super().parameters(config)
+        return {**params, "integration": "fixed"} if params.get("integration") == "auto" else params
+
+    def steps(self) -> Iterator[None]:
+        """Train, then score."""
+        self.found: list[dict[str, float]] = [{} for _ in self.configs]
+        yield from self.train(self.configs[0].epochs)
 
     def results(self) -> list[Result]:
         """One result per config; the seconds of the stack are shared evenly."""
-        on_gpu = self.device == "cuda"
-        name = f"{torch.cuda.get_device_name()}, convolutions in bfloat16" if on_gpu else ""
         share = self.seconds / len(self.configs)
-        return [finished(c, found, share, hardware=name) for c, found in zip(self.configs, self.found)]
+        return [
+            finished(c, found, share, hardware=self.hardware) for c, found in zip(self.configs, self.found)
+        ]
 
-    def _judge(self, epoch: int) -> None:
+    def score(self, epoch: int) -> None:
+        """By the fixed rule, and how far that is off on some examples."""
         runs, test = len(self.configs), self.data[0].test
-        at = _rows(test).to(self.device) + self.offset
+        at = rows_of(test).to(self.device) + self.offset
         log_p = torch.cat([self._log_probs(part.expand(runs, -1)) for part in at.split(512)], 1)
         clean = (test.labels if test.clean is None else test.clean).to(self.device)
         for i, (of_run, parts) in enumerate(zip(log_p, self.data)):
@@ -128,7 +103,7 @@ class TemperatureRuns:
             self._note(i, "noisy_test", scores(of_run, parts.test.labels.to(self.device)))
         valid = [p.valid for p in self.data if p.valid is not None]
         if valid:
-            rows = torch.stack([_rows(v) for v in valid]).to(self.device)
+            rows = torch.stack([rows_of(v) for v in valid]).to(self.device)
             labels = torch.stack([v.labels for v in valid]).to(self.device)
             split = zip(rows.split(1024, 1), labels.split(1024, 1))
             own = torch.cat([self._of_labels(*part) for part in split], 1)
@@ -165,12 +140,7 @@ class TemperatureRuns:
 
 def group(configs: Sequence[Config]) -> list[list[Config]]:
     """Configs of one data set and number of samples, together."""
-    found: dict[tuple[object, ...], list[Config]] = {}
-    for config in configs:
-        found.setdefault((config.item, config.data, config.method, config.samples, config.size), []).append(
-            config
-        )
-    return list(found.values())
+    return alike(configs, lambda c: (c.item, c.data, c.method, c.samples, c.size))
 
 
 def run(
@@ -190,12 +160,8 @@ def _each(
     torch.set_float32_matmul_precision("high")
     for stack in group(configs):
         data = {c.seed: prepare.parts(c, root=root) for c in {c.seed: c for c in stack}.values()}
+        since = time.monotonic()
         runs = TemperatureRuns(stack, [data[c.seed] for c in stack], device=device)
-        runs.train()
-        done = runs.results()
+        done = [result for ended in side_by_side([runs], since) for result in ended.results()]
         report(done)
         yield done
-
-
-def _rows(part: LabelledData) -> Tensor:
-    return torch.arange(len(part)) if part.rows is None else part.rows

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import items
+from ...errors import DubitoError, nearest
+from .. import PAPERS, items
 from ..configs import Config
 from ..items import Item
 from ..results import Result
@@ -48,7 +49,8 @@ class Finding:
 
 def claims(paper: str) -> tuple[Claim, ...]:
     """The statements of a paper."""
-    items(paper)  # refuses unknown names
+    if paper not in PAPERS:
+        raise DubitoError("no such paper", got=repr(paper), remedy=nearest(paper, PAPERS))
     found: tuple[Claim, ...] = importlib.import_module(f".{paper}", __name__).CLAIMS
     return found
 

@@ -260,6 +260,4 @@ def significant(one: Summary | None, other: Summary | None, seeds: int) -> bool 
     if test is None or one is None or other is None:
         return None
     shared = len(one.values.keys() & other.values.keys())
-    if shared < FEWEST_SEEDS:
-        return None
     return True if test.p < 0.05 else False if shared >= seeds else None

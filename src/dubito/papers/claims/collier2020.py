@@ -131,8 +131,8 @@ CLAIMS = (
     ),
     Claim(
         10,
-        "Near the best temperature, at 5, the number of training samples hardly matters (others are not "
-        "judged)",
+        "Near the best temperature, at 5, the number of training samples changes the log-likelihood by .01 at most "
+        "(others are not judged)",
         tuple(
             Within(
                 at("figure1", "noisy_log_likelihood", data=d, method="het-tau", temperature=5.0, samples=s),

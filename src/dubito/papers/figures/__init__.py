@@ -36,10 +36,10 @@ FIGURES: dict[str, str] = {
     **{f"lukasik2020.figure{n}": "projections" for n in (4, 8, 9)},
     "tanno2019.figure1": "schematic",
     **{f"tanno2019.figure{n}": "matrices" for n in (2, 4)},
-    "tanno2019.figure5": "rounds",
+    "tanno2019.figure5": "courses",
     "tanno2019.figure7": "people",
     **{f"tanno2019.figure{n}": "skills" for n in (3, 6, 9, 10, 11)},
-    "tanno2019.figure8": "annotators",
+    "tanno2019.figure8": "matrices",
 }
 # These need no result lines.
 DRAWINGS = (
