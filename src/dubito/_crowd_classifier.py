@@ -37,8 +37,8 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier and the annotators it learns from, by any method for crowds of `dubito.methods`.
 
     The default is cross-fitted EM around a linear model, which starts at 0, with strong weight decay: for a few
-    thousand examples described by features. Features are standardised, and then drawn in by asinh, so that outliers count by their
-    logarithm.
+    thousand examples described by features. Features are standardised, and then drawn in by asinh, so that outliers
+    count by their logarithm.
 
     Arguments:
         method: a method and its parameters, as ``"trace:trace=0.1"`` or ``"crossfit-em:folds=10"``, or a `Method`.

@@ -45,6 +45,8 @@ def fit(job: FitJob, say: Say) -> Path:
     images, masks = job.images or job.data, job.masks
     if masks is None:
         raise DubitoError("pixels need masks", remedy="give their folder: --masks DIR")
+    if job.groups is not None:
+        raise DubitoError("folders have no column of groups", where=str(images), got=f"--groups {job.groups}")
     options = {
         k: v for k, v in job.options.items() if k in ("classes", "values", "void", "suffix", "annotators")
     }
