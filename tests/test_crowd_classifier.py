@@ -74,7 +74,8 @@ def test_groups_stay_in_one_fold(crowd, monkeypatch):
     monkeypatch.setattr(CrossFittedEM, "begin", lambda em, data: (begin(em, data), seen.append(em.fold))[0])
     CrowdClassifier(**{**QUICK, "epochs": 1}).fit(X, labels, groups=patients)
     folds = {p: set(seen[0][torch.from_numpy(patients == p)].tolist()) for p in patients}
-    assert all(len(f) == 1 for f in folds.values()) and len(set.union(*folds.values())) == 5
+    assert all(len(f) == 1 for f in folds.values())
+    assert len(set.union(*folds.values())) == 5
     with pytest.raises(ValueError, match="inconsistent numbers"):
         CrowdClassifier(**QUICK).fit(X, labels, groups=patients[:-1])
 
