@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from product_tables import NAMES, blobs, dubito, write
 
+from dubito._product import comparing
 from dubito._product.reading import read
 from dubito._product.sources import find, from_plain
-from dubito._product.tasks import FitJob
+from dubito._product.tasks import FitJob, fit
 from dubito.data import read_npz
 from dubito.data._alike import GROUP
 from dubito.errors import DubitoError
@@ -37,6 +38,24 @@ def test_a_run_and_its_update_cut_no_group(table, tmp_path):
     gold = write(tmp_path / "gold.csv", ["id", "gold"], [(1, NAMES[0])])
     dubito("fit", run, "--gold", gold)
     dubito("audit", run)
+
+
+def test_comparisons_cut_no_group_either(table, tmp_path, monkeypatch):
+    path, _ = table
+    seen = []
+    real = comparing.fold_numbers
+    monkeypatch.setattr(
+        comparing, "fold_numbers", lambda d, **o: (real(d, **o), seen.append(d.extra[GROUP]))[0]
+    )
+    dubito("compare", path, "--groups", "patient", "--methods", "ce", "--seeds", "1", "--epochs", "1")
+    assert len(seen[0].unique()) == 40
+
+
+def test_folders_have_no_groups(tmp_path):
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(DubitoError, match="no column of groups"):
+        fit(FitJob(tmp_path / "photos", tmp_path / "run", masks=tmp_path / "masks", groups="p"), print)
 
 
 def test_of_a_crowd_the_first_row_counts(tmp_path):
