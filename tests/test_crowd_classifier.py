@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from dubito import noise
 from dubito.crowd import CrowdLabels
 from dubito.errors import DubitoError
+from dubito.procedures import CrossFittedEM
 from dubito.sklearn import CrowdClassifier
 
 QUICK = {"epochs": 12, "batch_size": 64, "learning_rate": 0.03, "random_state": 0, "device": "cpu"}
@@ -50,6 +51,33 @@ def test_everything_that_it_says(crowd, fitted):
     assert (high - low < 0.3).all()
     right = labels.label.numpy() == y[labels.item.numpy()]
     assert fitted.label_quality_[right].mean() > fitted.label_quality_[~right].mean() + 0.5
+
+
+@pytest.mark.parametrize("method", ["crossfit-em:rounds=2", "trace", "wdn"])
+def test_a_few_epochs_are_enough_for_a_linear_model(method):
+    """Two hundred items, eight passes, a small step: the start must not be what the model says."""
+    for seed in range(3):
+        source = torch.Generator().manual_seed(seed)
+        y = torch.randint(0, 3, (200,), generator=source)
+        X = (torch.randn(200, 10, generator=source) + 2.5 * torch.eye(10)[y]).numpy()
+        crowd = CrowdLabels(*noise.simulate(y, noise.flip_to_other(3, 0.2).expand(5, 3, 3), source, 3))
+        clf = CrowdClassifier(method, epochs=8, random_state=seed, device="cpu").fit(X, crowd)
+        assert (clf.predict(X) == y.numpy()).mean() > 0.7
+
+
+def test_groups_stay_in_one_fold(crowd, monkeypatch):
+    """All rows of a patient are judged by a network that saw none of them."""
+    X, _, labels, _ = crowd
+    patients = np.array([f"patient {i // 7}" for i in range(len(X))])
+    seen = []
+    begin = CrossFittedEM.begin
+    monkeypatch.setattr(CrossFittedEM, "begin", lambda em, data: (begin(em, data), seen.append(em.fold))[0])
+    CrowdClassifier(**{**QUICK, "epochs": 1}).fit(X, labels, groups=patients)
+    folds = {p: set(seen[0][torch.from_numpy(patients == p)].tolist()) for p in patients}
+    assert all(len(f) == 1 for f in folds.values())
+    assert len(set.union(*folds.values())) == 5
+    with pytest.raises(ValueError, match="inconsistent numbers"):
+        CrowdClassifier(**QUICK).fit(X, labels, groups=patients[:-1])
 
 
 def test_whom_to_ask_about_what(fitted):

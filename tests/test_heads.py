@@ -188,6 +188,16 @@ def test_init(init, bound):
     assert bool(layer.bias.any()) == (init == "torch")
 
 
+@pytest.mark.parametrize("name", ["point", "diagonal", "low rank", "parameter efficient", "pre-logit", "ln"])
+def test_a_start_at_zero_can_be_left(name):
+    """init="zeros": all logits are alike; factors of noise, which would stay 0 for ever, start elsewhere."""
+    head = HEADS[name](4, 3, init="zeros").double()
+    assert not bool(head(features(6, 4)).mean.any())
+    for layer in ("factors", "shared", "root"):
+        if getattr(head, layer, None) is not None:
+            assert bool(getattr(head, layer).weight.any())
+
+
 def test_paired_starts():
     """With the same generator every head has the same mean layer, so that comparisons are paired."""
     first = Point(4, 3, generator=generator(7)).mean.weight

@@ -16,11 +16,13 @@ from torch import Generator, Tensor, nn
 from . import optim
 from ._crowd_posteriors import Judged, judge, questions
 from ._crowd_rows import aligned, is_table, one_annotator, same_items, table_classes
+from ._estimator_splits import groups_of
 from ._estimators import network, seed_of, standardised, statistics
 from .backbones import MLP
 from .compose import train_method
 from .crowd import CrowdLabels, Questions
 from .data import LabelledData
+from .data._alike import GROUP
 from .data._labelled import Triplets
 from .errors import DubitoError
 from .evaluate import predict
@@ -34,9 +36,9 @@ FEWEST_EPOCHS, FEWEST_STEPS = 100, 800
 class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier and the annotators it learns from, by any method for crowds of `dubito.methods`.
 
-    The default is cross-fitted EM around a linear model with strong weight decay: for a few thousand examples
-    described by features. Features are standardised, and then drawn in by asinh, so that outliers count by their
-    logarithm.
+    The default is cross-fitted EM around a linear model, which starts at 0, with strong weight decay: for a few
+    thousand examples described by features. Features are standardised, and then drawn in by asinh, so that outliers
+    count by their logarithm.
 
     Arguments:
         method: a method and its parameters, as ``"trace:trace=0.1"`` or ``"crossfit-em:folds=10"``, or a `Method`.
@@ -101,13 +103,15 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.device = device
 
-    def fit(self, X: Any, y: Any) -> CrowdClassifier:
+    def fit(self, X: Any, y: Any, groups: Any = None) -> CrowdClassifier:
         """Train on examples and the labels that annotators gave them.
 
         Arguments:
             X: array or frame ``(N, features)``, or images for a backbone that reads them.
             y: a `CrowdLabels` whose items, in the order of its `item_ids`, are the rows of X; an array items x
                 annotators, where -1 or NaN is no label; or one label per example ``(N,)``, all from one annotator.
+            groups: the group of each row of X ``(N,)``, as its patient: the folds of cross-fitted EM cut none. By
+                default rows with the same input.
         """
         if isinstance(y, CrowdLabels) or is_table(y, self.missing):
             crowd = self._crowd(y, X)
@@ -124,6 +128,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classes=tuple(map(str, crowd.classes)),
             crowd=Triplets(*(t.long() for t in (crowd.item, crowd.annotator, crowd.label))),
             annotators=tuple(map(str, crowd.annotator_ids)),
+            extra={} if groups is None else {GROUP: groups_of(groups, X)},
             name="training data",
         )
         method, params = (self.method, {}) if isinstance(self.method, Method) else parse(self.method)
@@ -140,6 +145,7 @@ class CrowdClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             data,
             seed=seed,
             num_classes=crowd.num_classes,
+            head_init="zeros" if self.backbone == "linear" else "glorot",
             epochs=self._length(len(data)) if self.epochs is None else self.epochs,
             batch_size=self.batch_size,
             optimizer=partial(

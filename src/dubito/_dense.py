@@ -10,7 +10,7 @@ from torch import Generator, nn
 from ._numbers import check_choice
 from .errors import DubitoError
 
-INITS = ("glorot", "torch")
+INITS = ("glorot", "torch", "zeros")
 
 
 def source_of(generator: Generator | None) -> Generator:
@@ -20,11 +20,11 @@ def source_of(generator: Generator | None) -> Generator:
 
 def dense(inputs: int, outputs: int, source: Generator, init: str, *, bias: bool = True) -> nn.Linear:
     """A linear layer: ``"glorot"`` is U(-a, a), a^2 = 6 / (inputs + outputs), with zero bias (Keras' start);
-    ``"torch"`` is U(-a, a), a^2 = 1 / inputs, for weight and bias."""
+    ``"torch"`` is U(-a, a), a^2 = 1 / inputs, for weight and bias; ``"zeros"`` is for linear models."""
     check_choice(init, INITS, "init")
     # Made without values: torch would fill them from the global generator.
     layer = nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device=source.device)
-    bound = math.sqrt(6 / (inputs + outputs)) if init == "glorot" else 1 / math.sqrt(inputs)
+    bound = {"glorot": math.sqrt(6 / (inputs + outputs)), "torch": 1 / math.sqrt(inputs), "zeros": 0.0}[init]
     with torch.no_grad():
         layer.weight.uniform_(-bound, bound, generator=source)
         if bias and init == "torch":
@@ -32,6 +32,11 @@ def dense(inputs: int, outputs: int, source: Generator, init: str, *, bias: bool
         elif bias:
             layer.bias.zero_()
     return layer
+
+
+def noise_start(init: str) -> str:
+    """The start of layers that make factors of noise: at 0 no gradient would lead away."""
+    return "glorot" if init == "zeros" else init
 
 
 def check_sizes(**sizes: int) -> None:

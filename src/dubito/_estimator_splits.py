@@ -17,10 +17,8 @@ from .errors import DubitoError
 Array = np.ndarray[Any, Any]
 
 
-def groups_of(groups: Any, X: Array) -> Tensor | None:
-    """A number for the group of each example ``(N,)``, None where nobody told groups."""
-    if groups is None:
-        return None
+def groups_of(groups: Any, X: Array) -> Tensor:
+    """A number for the group of each example ``(N,)``."""
     groups = column_or_1d(groups)
     check_consistent_length(X, groups)
     return torch.from_numpy(np.unique(groups, return_inverse=True)[1].astype(np.int64))

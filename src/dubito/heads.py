@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from ._dense import check_sizes, dense, source_of
+from ._dense import check_sizes, dense, noise_start, source_of
 from ._tensors import at_least_float32, check_floating
 from .errors import DubitoError, nearest
 
@@ -65,7 +65,7 @@ class Point(Head):
     Arguments:
         in_features, num_classes: widths of the layer.
         generator: source of the initial weights; None is a fresh generator seeded with 0.
-        init: ``"glorot"`` (uniform, zero bias) or ``"torch"`` (that of `torch.nn.Linear`).
+        init: ``"glorot"`` (uniform, zero bias), ``"torch"`` (that of `torch.nn.Linear`) or ``"zeros"`` (the mean).
 
     Example:
         >>> Point(4, 3)(torch.zeros(2, 4)).mean.shape
@@ -168,9 +168,11 @@ class LowRank(Head):
         self.mean = dense(in_features, num_classes, source, init)
         self.scale = dense(in_features, num_classes, source, init)
         width = num_classes if parameter_efficient else num_classes * rank
-        self.factors = dense(in_features, width, source, init)
+        self.factors = dense(in_features, width, source, noise_start(init))
         self.shared = (
-            dense(rank, num_classes, source, init, bias=shared_bias) if parameter_efficient else None
+            dense(rank, num_classes, source, noise_start(init), bias=shared_bias)
+            if parameter_efficient
+            else None
         )
 
     def forward(self, features: Tensor) -> Latent:
@@ -223,7 +225,7 @@ class PreLogit(Head):
         source = source_of(generator)
         self.mean = dense(in_features, num_classes, source, init)
         self.scale = dense(in_features, in_features, source, init)
-        self.factors = dense(in_features, in_features * rank, source, init)
+        self.factors = dense(in_features, in_features * rank, source, noise_start(init))
 
     def forward(self, features: Tensor) -> Latent:
         """Features ``(..., in_features)`` to mean, zero scale and factors."""
@@ -282,7 +284,7 @@ class LogisticNormal(Head):
         width = {"full": outputs, "diagonal": outputs, "isotropic": 1, "identity": 0}[covariance]
         source = source_of(generator)
         self.mean = dense(in_features, outputs, source, init)
-        self.root = dense(in_features, width, source, init) if width else None
+        self.root = dense(in_features, width, source, noise_start(init)) if width else None
 
     def forward(self, features: Tensor) -> Latent:
         """Features ``(..., in_features)`` to mean and root."""

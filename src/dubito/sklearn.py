@@ -146,12 +146,13 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X = self._whole(X)
         self._mean, self._scale = statistics(X) if self.standardize else (np.zeros(1), np.ones(1))
         weight = None if sample_weight is None else _weights(sample_weight, X)
+        group = None if groups is None else groups_of(groups, X)
         seed = seed_of(self.random_state)
         data = LabelledData(
             self._inputs(X).to(torch.get_default_dtype()),
             torch.from_numpy(codes.astype(np.int64)),
             classes=tuple(str(c) for c in self.classes_),
-            extra={k: v for k, v in {WEIGHT: weight, GROUP: groups_of(groups, X)}.items() if v is not None},
+            extra={k: v for k, v in {WEIGHT: weight, GROUP: group}.items() if v is not None},
             name="training data",
         )
         self.weight_decay_ = self._decay(data, seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -27,6 +29,12 @@ def greedy(gains: np.ndarray, n: int, limit: int | None) -> list[tuple[int, int]
     return chosen
 
 
+def one_more(m, rho):
+    """What the label after m of them is worth, from the formula."""
+    total = [j / (1 + rho * max(j - 1, 0)) for j in range(int(m.max()) + 2)]
+    return torch.tensor([total[j + 1] - total[j] for j in m.tolist()], dtype=torch.float64)
+
+
 @pytest.mark.parametrize("candidates", [1, 3, 50])
 @pytest.mark.parametrize("limit", [None, 1, 2])
 def test_the_best_pairs_one_after_the_other(simulate, candidates, limit):
@@ -38,6 +46,7 @@ def test_the_best_pairs_one_after_the_other(simulate, candidates, limit):
     gains = np.full((30, 7), -1.0)
     for r in people:
         gains[:, r] = expected_gain(q, A[r]).numpy()
+    gains *= one_more(crowd.labels_per_item(), result.dependence).numpy()[:, None]
     gains[crowd.to_dense() >= 0] = -1.0
     asked = ask_next(crowd, result, 9, per_annotator=limit, candidates=candidates)
     wanted = greedy(gains, 9, limit)
@@ -142,11 +151,59 @@ def test_items_that_all_have_labelled_do_not_hide_the_open_ones():
     crowd = CrowdLabels(*zip(*rows))
     result = aggregate(crowd)
     gain = expected_gain(result.probabilities.unsqueeze(1), result.confusion_matrices.unsqueeze(0))
+    gain *= one_more(crowd.labels_per_item(), result.dependence).unsqueeze(1)
     gain[crowd.item.long(), crowd.annotator.long()] = -1
     for n in (1, np.int64(5), 100):
         asked = ask_next(crowd, result, n)
         assert len(asked) == n
         assert float(asked.gain[0]) == pytest.approx(float(gain.max()), abs=1e-9)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 1.0])
+def test_a_label_more_is_worth_less_the_more_there_are(simulate, rho):
+    """Labels that err together: every gain is that of an independent label times what one more is worth."""
+    crowd, *_ = simulate(3, items=40, annotators=12, each=3)
+    crowd = crowd.select((crowd.item >= 20) | (torch.arange(len(crowd)) % 3 == 0))  # one label, or three
+    result = replace(aggregate(crowd), dependence=rho)
+    asked = ask_next(crowd, result, 40)
+    alone = [
+        float(expected_gain(result.probabilities[n], result.confusion_matrices[r]))
+        for n, r in zip(asked.item_codes.tolist(), asked.annotator_codes.tolist())
+    ]
+    part = one_more(crowd.labels_per_item(), rho)[asked.item_codes]
+    np.testing.assert_allclose(asked.gain, part * torch.tensor(alone), atol=1e-11)
+    if rho in (0.0, 1.0):  # independent labels, and labels that all repeat the first
+        assert set(part.tolist()) == {1.0 - rho}
+    assert len(asked) == 40
+
+
+def test_gains_are_what_one_more_label_brings():
+    """Every second item looks like another class to many: promised information against what an answer brings."""
+    promised, brought = {1: [], 8: []}, {1: [], 8: []}
+    for seed in range(4):
+        rng = np.random.default_rng([seed, 5])
+        truth, N, R = rng.integers(3, size=400), 400, 20
+        lure = np.where(rng.random(N) < 0.4, (truth + rng.integers(1, 3, N)) % 3, truth)
+        named = np.where(rng.random((N, R)) < 0.5, lure[:, None], truth[:, None])
+        given = np.where(rng.random((N, R)) < 0.85, named, rng.integers(3, size=(N, R)))
+        order, m = rng.random((N, R)).argsort(1), np.where(np.arange(N) % 2, 8, 1)
+        before = np.full((N, R), -1)
+        for n in range(N):
+            before[n, order[n, : m[n]]] = given[n, order[n, : m[n]]]
+        crowd = CrowdLabels.from_dense(before)
+        first = aggregate(crowd)
+        asked = ask_next(crowd, first, 400)
+        after = before.copy()
+        n, r = asked.item_codes.numpy(), asked.annotator_codes.numpy()
+        after[n, r] = given[n, r]
+        second = aggregate(CrowdLabels.from_dense(after), start=first)
+        for each in (1, 8):
+            rows, here = np.flatnonzero(m == each), m[n] == each
+            log_p = [a.probabilities.numpy()[rows, truth[rows]].clip(1e-6) for a in (first, second)]
+            brought[each].append(np.log(log_p[1] / log_p[0]).mean())
+            promised[each].append(float(asked.gain[torch.from_numpy(here)].mean()))
+    assert np.mean(promised[1]) > 3 * np.mean(promised[8])
+    assert abs(np.mean(promised[8]) - np.mean(brought[8])) < 0.02
 
 
 def test_the_first_who_is_left_is_asked():

@@ -184,6 +184,7 @@ def _same_training(job: FitJob, before: stored.Stored, folds: int) -> None:
         "epochs": (job.epochs, None, before.setting.epochs),
         "folds": (job.folds, FitJob.folds, folds),
         "seed": (job.seed, FitJob.seed, before.setting.seed),
+        "groups": (job.groups, None, before.source.groups),
     }
     for name, (asked, default, had) in was.items():
         if asked not in (default, had):

@@ -34,11 +34,9 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Delimiter = Annotated[str | None, typer.Option(help="Between columns: a comma unless given, in .tsv a tab.")]
 Anonymise = Annotated[
     bool,
-    typer.Option(
-        "--anonymise",
-        help="Number the annotators in what is shown and in the report; not in CSV files.",
-    ),
+    typer.Option("--anonymise", help="Number the annotators in all that is shown, but not in CSV files."),
 ]
+Groups = Annotated[str | None, typer.Option(help="Column of groups, as patients: folds cut none of them.")]
 
 
 def fit(
@@ -53,6 +51,7 @@ def fit(
     item: Item = None,
     features: Features = None,
     clean: Clean = None,
+    groups: Groups = None,
     method: Annotated[
         str, typer.Option(help="auto, a method (ce, gce, ln, trace, ...) or mine.py:mine.")
     ] = "auto",
@@ -94,6 +93,7 @@ def fit(
         item=item,
         features=_names(features),
         clean=clean,
+        groups=groups,
         method=method,
         backbone=backbone,
         size=size,
@@ -150,6 +150,7 @@ def audit(
     annotator: Annotator = None,
     item: Item = None,
     features: Features = None,
+    groups: Groups = None,
     method: Annotated[str, typer.Option(help="Method, if DATA must be trained on first.")] = "auto",
     epochs: Epochs = None,
     seed: Seed = 0,
@@ -170,6 +171,7 @@ def audit(
         annotator=annotator,
         item=item,
         features=_names(features),
+        groups=groups,
         method=method,
         epochs=epochs,
         seed=seed,
@@ -198,6 +200,7 @@ def compare(
     item: Item = None,
     features: Features = None,
     clean: Clean = None,
+    groups: Groups = None,
     backbone: Backbone = "auto",
     size: Size = None,
     epochs: Epochs = None,
@@ -218,6 +221,7 @@ def compare(
         item=item,
         features=_names(features),
         clean=clean,
+        groups=groups,
         backbone=backbone,
         size=size,
         epochs=epochs,

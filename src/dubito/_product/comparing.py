@@ -211,6 +211,8 @@ def _text(table: Sequence[Line]) -> str:
 def hold(folder: Path, job: FitJob, methods: Sequence[str], seeds: int) -> RunFolder:
     """The folder of a comparison, of one process at a time."""
     options = {**asdict(job), "out": None, "command": None}
+    if job.groups is None:
+        del options["groups"]  # as it was before there were any, so that older comparisons go on
     config = {"task": "compare", "methods": list(methods), "seeds": seeds, "job": options}
     return RunFolder(folder, config, seed=job.seed)
 

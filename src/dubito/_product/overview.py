@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._report import Fact
 from ..data import LabelledData
-from ..data._alike import alike
+from ..data._alike import GROUP, alike
 from .arrays import NO_LABEL
 from .columns import CATEGORY, DATE
 from .features import percent, reason
@@ -132,7 +132,7 @@ def repeats(item: Tensor, annotator: Tensor, label: Tensor) -> list[Fact]:
 
 
 def copies(data: LabelledData) -> list[Fact]:
-    """How many items have an input that another one has too; empty if there are none.
+    """How many groups there are, or how many items have an input that another one has too; empty if there are none.
 
     Example:
         >>> x = torch.arange(60.0).unsqueeze(1)
@@ -140,6 +140,8 @@ def copies(data: LabelledData) -> list[Fact]:
         >>> [sentence(f) for f in copies(twice)]
         ['items alike: 4 in 2 groups (kept in one fold each)']
     """
+    if GROUP in data.extra:
+        return [Fact("groups", len(data.extra[GROUP].unique()), note="kept in one fold each")]
     group = alike(data)
     sizes = torch.zeros(0) if group is None else torch.bincount(group)
     sizes = sizes[sizes > 1]
@@ -196,6 +198,7 @@ def _roles(source: Source) -> str:
         ("item", source.item),
         ("annotator", source.annotator),
         ("id", source.id),
+        ("groups", source.groups),
     ]
     return ", ".join(f"{role} = {name}" for role, name in roles if name)
 

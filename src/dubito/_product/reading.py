@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .._outliers import bounds
 from ..data import ImageFiles, LabelledData, Triplets, image_folder, read_table
+from ..data._alike import GROUP
 from ..data._rows import chunks
 from ..data.labels import Coder
 from ..data.tables import examples
@@ -21,6 +22,7 @@ from ..errors import DubitoError
 from .arrays import minus_one, read_arrays
 from .classes import refuse_numbers
 from .columns import Code, Columns
+from .groups import group_numbers
 from .sources import Source
 
 MOST_BYTES = 2 << 30  # images up to this are decoded once and kept; above, whenever a batch needs them
@@ -116,6 +118,8 @@ def read(source: Source) -> tuple[LabelledData, Source]:
             remedy=minus_one(source),
         )
     refuse_numbers(data.classes, len(data), f"{source.path}, {source.label or 'folders'}")
+    if source.groups is not None:
+        data = replace(data, extra={GROUP: group_numbers(source, data)})
     ids = data.ids if data.ids is not None else [str(i + 1) for i in range(len(data))]
     return replace(kept(data), ids=distinct(ids)), source
 

@@ -47,11 +47,11 @@ class Source:
     size: int | None = None
     mode: str = "RGB"
     codes: tuple[Code, ...] = ()  # of the features, where one is more than a column of numbers without gaps
+    groups: str | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As JSON values; without codes as it was before there were any, so that older runs go on."""
-        found = asdict(self)
-        return found if self.codes else {k: v for k, v in found.items() if k != "codes"}
+        """As JSON values; without codes and groups as it was before there were any, so that older runs go on."""
+        return {k: v for k, v in asdict(self).items() if k not in ("codes", "groups") or v}
 
 
 def from_plain(values: dict[str, Any]) -> Source:
@@ -65,6 +65,10 @@ def find(job: FitJob) -> Source:
     """What `job.data` is, with every role given to a column."""
     path = job.data
     if path.is_dir():
+        if job.groups is not None:
+            raise DubitoError(
+                "a folder has no column of groups", where=str(path), got=f"--groups {job.groups}"
+            )
         _not_masks(path)
         _not_splits(path)
         return Source("folder", str(path), size=job.size)
@@ -178,6 +182,7 @@ def _table(job: FitJob) -> Source:
     annotator = role(job.annotator, ANNOTATOR, others, path, "annotator")
     item = role(job.item, ITEM, others, path, "item") if annotator or job.item else None
     clean = role(job.clean, CLEAN, others, path, "clean")
+    groups = role(job.groups, (), others, path, "groups")
     head = first_rows(path, names, delimiter)
     # What is no label is told with its place, before others look at the labels.
     Coder(missing="keep").extend(head.cells[label], partial(head.where, column=label))
@@ -186,7 +191,7 @@ def _table(job: FitJob) -> Source:
     item = item if annotator is not None else None
     if item is None and identity is None:
         identity = image or role(None, IDS, others, path, "id")
-    taken = {label, annotator, item, clean, image, identity}
+    taken = {label, annotator, item, clean, image, identity, groups}
     free = [n for n in others if n not in taken]
     features: tuple[str, ...] = ()
     if image is None:
@@ -217,6 +222,7 @@ def _table(job: FitJob) -> Source:
         images=None if images is None else str(images),
         delimiter=delimiter,
         size=job.size,
+        groups=groups,
     )
 
 
@@ -266,8 +272,9 @@ def _arrays(job: FitJob) -> Source:
             got=", ".join(names),
             remedy="name it with --features",
         )
-    if job.label is not None and job.label not in arrays:
-        raise DubitoError(f"no array {job.label!r}", where=str(job.data), remedy=nearest(job.label, names))
+    for told in (job.label, job.groups):
+        if told is not None and told not in arrays:
+            raise DubitoError(f"no array {told!r}", where=str(job.data), remedy=nearest(told, names))
     label = job.label or next((k for k in ("y", *LABELS, "Y", "y_train") if k in arrays), None)
     if label is None:
         raise DubitoError(
@@ -285,4 +292,5 @@ def _arrays(job: FitJob) -> Source:
         item=items if people else None,
         annotator=people if items else None,
         id=next((k for k in ("id", "ids") if k in arrays), None),
+        groups=job.groups,
     )

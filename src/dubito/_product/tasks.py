@@ -42,6 +42,7 @@ class FitJob:
     item: str | None = None
     features: tuple[str, ...] = ()
     clean: str | None = None
+    groups: str | None = None
     method: str = "auto"
     backbone: str = "auto"
     size: int | None = None

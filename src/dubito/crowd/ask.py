@@ -12,6 +12,7 @@ from .._tensors import check_broadcast
 from ..errors import DubitoError
 from ._arguments import check_count
 from ._coding import Ids
+from ._dependence import worth
 from ._rules import matrices
 from .labels import CrowdLabels
 from .quality import same_crowd
@@ -82,7 +83,11 @@ def ask_next(
     """The n most informative questions: which item, and whom.
 
     Each item is asked at most once, nobody is asked about an item that they have labelled. The gain of a question
-    is `expected_gain` of the item's posterior and the annotator's matrix.
+    is `expected_gain` I of the item's posterior q_n and the annotator's matrix, for as much of a label as one
+    more is worth to an item that has m_n of them, where labels of one item err together by rho
+    (`Aggregate.dependence`):
+
+        gain = (w(m_n + 1) - w(m_n)) I(q_n, A_r),   w(m) = m / (1 + rho (m - 1))
 
     Arguments:
         n: how many questions; fewer come back when there are not so many.
@@ -106,7 +111,7 @@ def ask_next(
 
     return ask_about(
         crowd, aggregate.probabilities.double(), aggregate.class_prior.double(), matrices_of, n, per_annotator,
-        candidates,
+        candidates, aggregate.dependence,
     )  # fmt: skip
 
 
@@ -118,14 +123,17 @@ def ask_about(
     n: int,
     per_annotator: int | None,
     candidates: int,
+    rho: float = 0.0,
 ) -> Questions:
     """The n best questions given posteriors ``(items, K)``, a prior ``(K,)``, and matrices by annotators."""
     people = _candidates(prior, matrices_of, crowd.num_annotators, candidates)
     if len(people) == 0 or crowd.num_items == 0:
         return _pack(crowd, [])
     A = matrices_of(people)
-    items = _best(_open_gain(crowd, q, people, A), 4 * n + 100)
-    gain = _rounded(_gains(q[items], A))
+    m = crowd.labels_per_item()
+    more = (m + 1) * worth(m + 1, rho) - m * worth(m, rho)  # what the next label of each item is worth
+    items = _best(_open_gain(crowd, q, people, A, more), 4 * n + 100)
+    gain = _rounded(more[items].unsqueeze(1) * _gains(q[items], A))
     gain = gain.masked_fill(_already(crowd, items, people), -torch.inf)
     return _pack(crowd, _greedy(gain.cpu(), items.tolist(), people.tolist(), n, per_annotator))
 
@@ -144,7 +152,7 @@ def _gains(q: Tensor, A: Tensor) -> Tensor:
     return _entropy(q @ A).T - q @ _entropy(A).T
 
 
-def _open_gain(crowd: CrowdLabels, q: Tensor, people: Tensor, A: Tensor) -> Tensor:
+def _open_gain(crowd: CrowdLabels, q: Tensor, people: Tensor, A: Tensor, more: Tensor) -> Tensor:
     """What the first of the people who has not labelled an item would tell about it; -inf where all have."""
     place = torch.full((crowd.num_annotators,), len(people), dtype=torch.int64, device=people.device)
     place[people] = torch.arange(len(people), device=people.device)
@@ -159,7 +167,7 @@ def _open_gain(crowd: CrowdLabels, q: Tensor, people: Tensor, A: Tensor) -> Tens
     for r in first.unique().tolist():
         if r < len(people):
             asked = first == r
-            gain[asked] = _gains(q[asked], A[r : r + 1]).squeeze(1)
+            gain[asked] = more[asked] * _gains(q[asked], A[r : r + 1]).squeeze(1)
     return gain
 
 

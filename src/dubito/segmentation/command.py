@@ -74,7 +74,7 @@ def fit(job: FitJob, say: Say) -> Path:
 
 def _check_options(job: FitJob) -> None:
     """Refuse what means nothing for masks, which would be passed over in silence."""
-    for name in ("label", "annotator", "item", "features", "clean", "gold"):
+    for name in ("label", "annotator", "item", "groups", "features", "clean", "gold"):
         if getattr(job, name):
             raise DubitoError(f"--{name} is not for masks", where=str(job.masks), remedy="leave it out")
     if job.epochs is not None and job.epochs < 1:
