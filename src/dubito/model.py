@@ -146,7 +146,12 @@ class Model(nn.Module):
         """log p(observed label | x), given the annotator of each row where the channel has several."""
         if self.channel is None:
             return log_p
-        several = annotators is not None and getattr(self.channel, "per_annotator", False)
+        several = getattr(self.channel, "per_annotator", False)
+        if several and annotators is None:
+            raise DubitoError(
+                "the channel has a matrix per annotator, and nobody gave these labels",
+                remedy="pass annotators=, one number per label",
+            )
         found: Tensor = self.channel(log_p, annotators) if several else self.channel(log_p)
         return found
 
