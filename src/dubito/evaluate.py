@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._admission import check_kinds, reading
 from ._batches import Batch, Batches
 from ._distributed import Ranks
+from ._loop.admission import check_kinds, reading
 from ._tensors import at_least_float32, check_floating, check_indices
 from .data import LabelledData
 from .errors import DubitoError

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from . import heads, links
-from ._loss_calls import check_values, like_head, unwrap
-from ._own_loss import Loss as Loss
-from ._own_loss import check_call, own_loss
+from ._loss_calls import Loss as Loss
+from ._loss_calls import check_call, check_values, like_head, own_loss, unwrap
 from ._tensors import at_least_float32
 from .errors import DubitoError
 from .losses import BODIES, bi_tempered, logistic_normal_nll, nll

@@ -20,17 +20,17 @@ import torch
 from torch import Tensor, nn
 
 from . import _distributed, optim
-from ._admission import check_data
 from ._batches import Batches, Order, augmented
 from ._context import autocast, compiled, device_of, forked, update_average, without_denormals
 from ._context import deterministic as deterministically
 from ._identity import describe, settings
-from ._nonfinite import Watch, check_weights, rate_factor
-from ._options import check_augment, check_options
-from ._quick import backward
+from ._loop.admission import check_data
+from ._loop.nonfinite import Watch, check_weights, rate_factor
+from ._loop.options import check_augment, check_options
+from ._loop.quick import backward
+from ._loop.session import Session
+from ._loop.trial import check_norms, check_parameters, try_model
 from ._random import generator
-from ._session import Session
-from ._trial import check_norms, check_parameters, try_model
 from .data import LabelledData
 from .data import balanced as balanced_epoch
 from .errors import DubitoError

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from small import network, problem
 
-from dubito import _session, checkpoint
+from dubito import checkpoint
 from dubito._identity import digest
+from dubito._loop import session
 from dubito.procedures import CoTeaching, Plain
 from dubito.runs import RunFolder
 from dubito.train import Run, fit
@@ -43,7 +44,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return write(self, step, *parts, **options)
 
     CLOCK.now, CLOCK.dies_at = 0.0, -1
-    monkeypatch.setattr(_session, "time", SimpleNamespace(monotonic=lambda: CLOCK.now))
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: CLOCK.now))
     monkeypatch.setattr(RunFolder, "save", slow)
     return steps
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ._batches import BATCHINGS, takes_masks
-from .data import LabelledData
-from .errors import DubitoError, nearest
+from .._batches import BATCHINGS, takes_masks
+from ..data import LabelledData
+from ..errors import DubitoError, nearest
 
 
 def check_options(options: Mapping[str, Any], has_valid: bool) -> None:

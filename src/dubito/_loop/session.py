@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ._distributed import Ranks
-from ._identity import SINCE, digest
-from ._progress import Progress
-from .checkpoint import optimizer_tensors, restore_optimizer
-from .model import Model
-from .runs import RunFolder, read_result
-from .signals import Stopped, StopRequest, stop_on_signals
+from .._distributed import Ranks
+from .._identity import SINCE, digest
+from ..checkpoint import optimizer_tensors, restore_optimizer
+from ..model import Model
+from ..runs import RunFolder, read_result
+from ..signals import Stopped, StopRequest, stop_on_signals
+from .progress import Progress
 
 if TYPE_CHECKING:
-    from .train import Run
+    from ..train import Run
 
 SCORE = "valid_accuracy"
 # A checkpoint at the end of an epoch waits until the run has worked this many times as long as the last one took.

@@ -1,4 +1,4 @@
-"""Checks of the data before the first step: labels, inputs, weights, annotators (see also `_options`, `_trial`)."""
+"""Checks of the data before the first step: labels, inputs, weights, annotators (see also `options`, `trial`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._batches import WEIGHT
-from ._tensors import refuse_first
-from .data import IGNORED, NONE_GIVEN, LabelledData
-from .errors import DubitoError
-from .model import Model
+from .._batches import WEIGHT
+from .._tensors import refuse_first
+from ..data import IGNORED, NONE_GIVEN, LabelledData
+from ..errors import DubitoError
+from ..model import Model
 
 _CHUNK = 1 << 16
 

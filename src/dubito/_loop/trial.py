@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ._admission import finite, reading
-from ._batches import Batches, Order
-from .data import LabelledData
-from .errors import DubitoError
-from .evaluate import _judging
-from .model import Model
+from .._batches import Batches, Order
+from ..data import LabelledData
+from ..errors import DubitoError
+from ..evaluate import _judging
+from ..model import Model
+from .admission import finite, reading
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
