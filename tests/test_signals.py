@@ -98,7 +98,7 @@ def test_a_second_sigint_exits_at_once(tmp_path: Path, first: int) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 130
-    assert time.monotonic() - since < 2
+    assert time.monotonic() - since < 15  # of at least 20 that it would take otherwise
 
 
 COMMAND = """
@@ -140,7 +140,7 @@ def test_a_second_sigint_while_python_shuts_down() -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (130, "")
-    assert time.monotonic() - since < 2
+    assert time.monotonic() - since < 15  # of at least 20 that it would take otherwise
 
 
 @pytest.mark.rel
