@@ -41,7 +41,7 @@ def _size(model: Model, given: int | None) -> int:
 @torch.no_grad()
 def predict(model: Model, data: LabelledData, *, batch_size: int | None = None) -> Predictions:
     """log p(true class | x) of every example, in order, in evaluation mode; the model's mode is put back."""
-    check_kinds(model, data, "data")
+    check_kinds(getattr(model, "_orig_mod", model), data, "data")  # what torch.compile returns holds a model
     size, parts = _size(model, batch_size), []
     with _judging(model):
         for batch in Batches(data).all(size):
@@ -61,7 +61,7 @@ def evaluate(
     summed one by one, and the sums added exactly, so that memory does not grow with the data, and several processes
     (each takes its share of whole batches) find what one would.
     """
-    check_kinds(model, data, "data")
+    check_kinds(getattr(model, "_orig_mod", model), data, "data")
     batches, batch_size = Batches(data), _size(model, batch_size)
     parts = -(-len(data) // batch_size)
     table = torch.zeros(parts, 6, dtype=torch.float64, device=data.device)

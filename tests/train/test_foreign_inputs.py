@@ -91,6 +91,15 @@ def test_what_cannot_be_scored(score: Callable[..., Any]) -> None:
         score(run.model, LabelledData(X[:, :4], Y))
 
 
+def test_a_compiled_model_can_be_scored() -> None:
+    model = network()
+    compiled: Any = torch.compile(model, backend="eager")
+    assert torch.equal(predict(compiled, DATA).log_p, predict(model, DATA).log_p)
+    assert evaluate(compiled, DATA) == evaluate(model, DATA)
+    with pytest.raises(DubitoError, match=r"not a model.*; for fit\(\) pass compile=True"):
+        fit(compiled, DATA)
+
+
 def test_labels_out_of_range_cannot_be_scored() -> None:
     with pytest.raises(DubitoError, match=r"label out of range at target\[0\].*got 7"):
         evaluate(network(), LabelledData(X, torch.full((20,), 7)))

@@ -21,7 +21,12 @@ _CHUNK = 1 << 16
 def check_kinds(model: Model, data: LabelledData, name: str) -> None:
     """Refuse anything but a model and a labelled set."""
     if not isinstance(model, Model):
-        raise DubitoError("not a model", expected="dubito.Model(backbone, head)", got=type(model).__name__)
+        raise DubitoError(
+            "not a model",
+            expected="dubito.Model(backbone, head)",
+            got=type(model).__name__,
+            remedy="for fit() pass compile=True" if hasattr(model, "_orig_mod") else None,
+        )
     if not isinstance(data, LabelledData):
         raise DubitoError(
             f"{name} is not a labelled set",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .._batches import Batch
 from .._files import sha256
+from .._identity import raw
 from ..channels import FixedTransition
 from ..errors import DubitoError
 from ..losses import distillation
@@ -25,13 +26,9 @@ class Teacher:
     sha256: str
 
     def __init__(self, model: Model) -> None:
-        weights = (f"{k} {v.dtype}".encode() + _bytes(v) for k, v in model.state_dict().items())
+        weights = (f"{k} {v.dtype}".encode() + raw(v).tobytes() for k, v in model.state_dict().items())
         object.__setattr__(self, "sha256", sha256(b"".join(weights)))
         object.__setattr__(self, "model", model)
-
-
-def _bytes(value: Tensor) -> bytes:
-    return bytes(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 
 class Distillation(Plain):
