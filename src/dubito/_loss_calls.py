@@ -22,6 +22,8 @@ Loss = Callable[..., Tensor]
 def unwrap(loss: Loss) -> tuple[Loss, dict[str, Any]]:
     """A loss without its `functools.partial`, and the options in that."""
     if isinstance(loss, partial):
+        if loss.args:
+            raise DubitoError("options of a loss are given by name", where=_name(loss.func), got=loss.args)
         return loss.func, dict(loss.keywords)
     return loss, {}
 
@@ -36,15 +38,22 @@ def check_values(model: Model, function: Loss, options: Mapping[str, Any]) -> No
     """Call a loss of this library once on zeros: its public function checks the options, its body does not."""
     if function not in BODIES and function not in LATENT_BODIES:
         return
+    if idle := sorted(options.keys() & {"dim", "ignore_index", "reduction"}):
+        raise DubitoError(
+            "a model lays out classes, leaves out missing labels and averages by itself",
+            where=_name(function),
+            got=f"{idle[0]}={options[idle[0]]!r}",
+            remedy=f"leave out {idle[0]}=; a label that is -1 or -100 does not count",
+        )
     K, device = model.num_classes, next((p.device for p in model.parameters()), None)
     latent = [torch.zeros(1, K, device=device)]
     if function is logistic_normal_nll:
         head = like_head(model)
-        if differing := [
-            name for name in ("dummy", "covariance") if options.get(name, head[name]) != head[name]
-        ]:
+        if differing := [name for name in head if name in options and bool(options[name] != head[name])]:
             name = differing[0]
-            raise DubitoError(f"head and likelihood differ in {name}", expected=head[name], got=options[name])
+            raise DubitoError(
+                f"model and likelihood differ in {name}", expected=head[name], got=options[name]
+            )
         options = {**head, **options}
         mean = latent[0] if head["dummy"] else latent[0][:, 1:]
         latent = [mean, mean[:, :1] if head["covariance"] == "isotropic" else mean]

@@ -8,6 +8,7 @@ Stages combine freely; the few combinations that mean nothing are refused by `ch
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from . import heads, links
 from ._loss_calls import Loss as Loss
 from ._loss_calls import check_call, check_values, like_head, own_loss, unwrap
-from ._tensors import at_least_float32
+from ._tensors import at_least_float32, check_distribution
 from .errors import DubitoError
 from .losses import BODIES, bi_tempered, logistic_normal_nll, nll
 from .losses.bi_tempered import _bi_tempered
@@ -63,6 +64,18 @@ class Model(nn.Module):
                 expected="a module of dubito.heads, as Point(features, classes)",
                 got=type(head).__name__,
                 remedy="give the last linear layer as dubito.Point",
+            )
+        if channel is not None and not isinstance(channel, nn.Module):
+            raise DubitoError(
+                "not a channel",
+                expected="a module of dubito.channels, as LearnedTransition(classes)",
+                got=repr(channel)[:80],
+            )
+        if not isinstance(temperature, Real | Tensor | nn.Module):
+            raise DubitoError(
+                "not a temperature",
+                expected="a number, or a module as links.BoundedTemperature(), which is learned",
+                got=repr(temperature)[:80],
             )
         self.backbone, self.head, self.channel = backbone, head, channel
         self.temperature, self.integration, self.samples, self.link = temperature, integration, samples, link
@@ -180,6 +193,8 @@ def example_losses(
     if target.is_floating_point():
         target = target.to(latent.mean.dtype)
     if function in (logistic_normal_nll, bi_tempered):
+        if target.is_floating_point():
+            check_distribution(target)
         latent = model.at_full_size(latent)
         if row is not None:
             latent = heads.Latent(*(None if part is None else part[row] for part in latent))  # type: ignore[arg-type]
@@ -238,5 +253,13 @@ def check_stages(model: Model, loss: Loss) -> None:
         raise DubitoError(
             "bi_tempered brings its own link, so it takes a Point head and no channel",
             remedy="use gce with this head or channel",
+        )
+    alone = isinstance(model.temperature, Real) and model.temperature == 1
+    if not alone and (function is bi_tempered or model.link is not None):
+        raise DubitoError(
+            "a link of its own takes no temperature, which would be left out",
+            where=getattr(function, "__name__", str(function)) if model.link is None else "link",
+            expected="temperature 1",
+            got=model.temperature,
         )
     check_values(model, function, options)

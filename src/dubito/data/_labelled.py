@@ -84,6 +84,15 @@ class LabelledData:
         check_tensor(self.labels, "labels")
         if isinstance(self.inputs, list | tuple | np.ndarray):
             check_tensor(self.inputs, "inputs")
+        if self.crowd is not None:
+            if not isinstance(self.crowd, Triplets):
+                expected = "Triplets(item, annotator, label), three tensors"
+                got = type(self.crowd).__name__
+                raise DubitoError(
+                    "no labels of a crowd", where=f"{self.name}.crowd", expected=expected, got=got
+                )
+            for part, vector in zip(Triplets._fields, self.crowd):
+                check_tensor(vector, f"crowd.{part}")
         if self.labels.dim() == 0:
             raise DubitoError(
                 "labels have no axis", where=self.name, expected="one per example", got="a number"
