@@ -34,7 +34,8 @@ class Model(nn.Module):
             temperature) or a number.
         integration: how the expected softmax of a Gaussian head is computed: auto, quadrature, fixed, qmc or mc.
         samples: draws per example for qmc and mc.
-        link: replaces the head's own link: a function of the mean logits that returns log-probabilities.
+        link: replaces the head's own link: a function of the mean logits that returns log-probabilities; for
+            predictions after `bi_tempered` partial(links.tempered_log_softmax, t=t2).
         channel: log p(true) -> log p(observed); None takes observed labels as true.
 
     Example:
