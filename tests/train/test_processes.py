@@ -66,7 +66,7 @@ class Server:
         """A signal at a random instant after the next checkpoint; the exit status."""
         begin = latest(folder)
         pid = self.start(name, folder, pace=pace)
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 600
         while latest(folder) <= begin and not (folder / ".digest").exists() and time.monotonic() < limit:
             time.sleep(0.002)
         delay = random.uniform(0, 0.02)
@@ -97,7 +97,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     runs = [python("digests", str(folder / seed), PYTHONHASHSEED=seed) for seed in ("1", "2")]
     found = []
     for run in runs:
-        output, errors = run.communicate(timeout=300)
+        output, errors = run.communicate(timeout=900)
         assert run.returncode == 0, errors
         found.append(json.loads(output))
     return found
