@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dubito._replay import captured
+from dubito._lanes.replay import captured
 from dubito.lanes import settings
 from dubito.papers import collier2020, englesson2023
 from dubito.papers.configs import Config

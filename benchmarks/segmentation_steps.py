@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dubito import optim
 from dubito._batches import Order
-from dubito._replay import captured
+from dubito._lanes.replay import captured
 from dubito.channels._core import IMPOSSIBLE
 from dubito.data import LabelledData
 from dubito.evaluate import _judging

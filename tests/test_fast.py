@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dubito import fast, optim
-from dubito._convolutions import HalfConvolutions, as_matmul
+from dubito._lanes.convolutions import HalfConvolutions, as_matmul
 from dubito._random import generator
 from dubito.backbones import MLP, LeNet5
 from dubito.data import LabelledData

@@ -9,8 +9,8 @@ from torch import nn
 
 from dubito import checkpoint, fast, optim
 from dubito._batches import Order
+from dubito._lanes.replay import draw, stream_batches
 from dubito._random import generator
-from dubito._replay import draw, stream_batches
 from dubito.backbones import WideResNet
 from dubito.data import LabelledData, augment
 from dubito.errors import DubitoError

@@ -93,7 +93,8 @@ def test_wheel_installs_and_imports_in_a_clean_environment(wheel, tmp_path):
     bin_ = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
     install = [bin_ / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
     subprocess.run(install, check=True, timeout=300)
-    where = python("import dubito; print(dubito.__version__, dubito.__file__)", bin_ / "python", cwd=tmp_path)
+    alone = {"cwd": tmp_path, "env": {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}}
+    where = python("import dubito; print(dubito.__version__, dubito.__file__)", bin_ / "python", **alone)
     assert where.split()[0] == dubito.__version__
     assert str(tmp_path) in where
     site = next((tmp_path / "env").rglob("site-packages"))
@@ -102,6 +103,6 @@ def test_wheel_installs_and_imports_in_a_clean_environment(wheel, tmp_path):
         "import torch, dubito; from dubito.papers import tables; tables.load();"
         "print(dubito.__file__, float(dubito.gce(torch.zeros(2, 3), torch.tensor([0, 1]))))"
     )
-    assert str(tmp_path) in python(code, bin_ / "python", cwd=tmp_path)
-    version = subprocess.run([bin_ / "dubito", "--version"], capture_output=True, text=True, timeout=120)
+    assert str(tmp_path) in python(code, bin_ / "python", **alone)
+    version = subprocess.run([bin_ / "dubito", "--version"], capture_output=True, text=True, **alone)
     assert version.stdout.strip() == dubito.__version__

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from dubito._convolutions import HalfConvolutions
-from dubito._pixel_rows import conv_rows
+from dubito._lanes.convolutions import HalfConvolutions
+from dubito._lanes.pixel_rows import conv_rows
 
 
 @pytest.mark.parametrize(("size", "padding"), [((3, 3), (1, 1)), ((3, 3), (0, 0)), ((5, 3), (2, 0))])

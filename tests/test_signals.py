@@ -58,7 +58,7 @@ def interrupt(folder: Path, number: int, delay: float) -> None:
     process = start(folder)
     time.sleep(delay)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + number, (delay, errors)
     assert "Traceback" not in errors
     found = checkpoint.load_latest(folder / "checkpoints")
@@ -96,9 +96,9 @@ def test_a_second_sigint_exits_at_once(tmp_path: Path, first: int) -> None:
     assert process.poll() is None
     since = time.monotonic()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 130
-    assert time.monotonic() - since < 2
+    assert time.monotonic() - since < 15  # of at least 20 that it would take otherwise
 
 
 COMMAND = """
@@ -125,7 +125,7 @@ def test_a_command_that_reads_or_writes_is_left_with_the_same_status() -> None:
     """Scorecard 23: SIGTERM outside a loop: no traceback, 143."""
     process = command()
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (143, "")
 
 
@@ -138,9 +138,9 @@ def test_a_second_sigint_while_python_shuts_down() -> None:
     assert process.stdout.readline() == "ends\n"
     since = time.monotonic()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (130, "")
-    assert time.monotonic() - since < 2
+    assert time.monotonic() - since < 15  # of at least 20 that it would take otherwise
 
 
 @pytest.mark.rel
@@ -153,7 +153,7 @@ def test_a_loop_that_was_told_to_ignore_sigint_goes_on(tmp_path: Path) -> None:
         time.sleep(0.1)
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (143, "")
     assert checkpoint.load_latest(tmp_path / "run" / "checkpoints") is not None
 
@@ -173,7 +173,7 @@ def test_a_command_that_was_told_to_ignore_sigint_goes_on() -> None:
     time.sleep(0.2)
     assert process.poll() is None
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

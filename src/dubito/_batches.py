@@ -70,7 +70,7 @@ def augmented(batch: Batch, augment: Callable[..., Any], *, seed: int, epoch: in
     """
     keys: dict[str, Any] = {"seed": seed, "epoch": epoch}
     if not takes_masks(augment):
-        return batch._replace(x=augment(batch.x, **keys, index=batch.positions))
+        return batch._replace(x=_like_inputs(augment(batch.x, **keys, index=batch.positions), batch.x))
     if batch.row is None:
         x, y = augment(batch.x, masks=batch.y, **keys, index=batch.positions)
         seen = y >= 0
@@ -82,6 +82,18 @@ def augmented(batch: Batch, augment: Callable[..., Any], *, seed: int, epoch: in
     # Inputs transposed in memory make convolutions slow, and some versions of torch crash in the backward pass.
     x, y = x.contiguous(), y.contiguous()
     return batch._replace(x=x, y=y, complete=False, given=given.clamp(min=1))
+
+
+def _like_inputs(found: Any, x: Tensor) -> Tensor:
+    """Augmented inputs, refused unless there is one for each, of the same type; images may change their size."""
+    if isinstance(found, Tensor) and found.dtype == x.dtype and len(found) == len(x):
+        return found
+    shape = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else None
+    raise DubitoError(
+        "augment= must return the inputs of the batch, augmented",
+        expected=f"{x.dtype} of shape {tuple(x.shape)}",
+        got=shape or type(found).__name__,
+    )
 
 
 class Order:

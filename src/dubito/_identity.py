@@ -31,7 +31,7 @@ def digest(state: Mapping[str, Tensor]) -> str:
     """The SHA-256 of named tensors: their names, types, shapes and bytes."""
     parts = []
     for name in sorted(state):
-        parts += [_head(name, state[name]), _bytes(state[name]).tobytes()]
+        parts += [_head(name, state[name]), raw(state[name]).tobytes()]
     return _files.sha256(b"".join(parts))
 
 
@@ -131,12 +131,13 @@ def _decoded(data: LabelledData) -> bytes:
 
 def _take(seen: Any, name: str, value: Tensor) -> None:
     seen.update(_head(name, value))
-    seen.update(_bytes(value))
+    seen.update(raw(value))
 
 
 def _head(name: str, value: Tensor) -> bytes:
     return f"{name} {value.dtype} {tuple(value.shape)}\n".encode()
 
 
-def _bytes(value: Tensor) -> Any:
+def raw(value: Tensor) -> Any:
+    """The bytes of a tensor, in the order of its entries, as an array."""
     return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()

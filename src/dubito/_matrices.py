@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._tensors import place_in
+from ._tensors import check_tensor, place_in
 from .errors import DubitoError
 
 ROW_SUM_TOLERANCE = 1e-4
@@ -24,6 +24,7 @@ def check_square(T: Tensor, name: str = "T") -> None:
         Traceback (most recent call last):
         dubito.errors.DubitoError: T must be a square matrix: expected (..., K, K), got (2, 3)
     """
+    check_tensor(T, name)
     if not T.is_floating_point():
         raise DubitoError(
             f"{name} must hold floating numbers", got=str(T.dtype), remedy=f"use {name}.double()"

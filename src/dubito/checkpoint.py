@@ -101,21 +101,18 @@ def save(
     known = {"format": _sealed.FORMAT, "step": step, "best": best, "versions": versions()}
     if "config" in state:
         known["config_hash"] = config_hash(state["config"])
-    size = 0
     try:
         temporary.mkdir()
         files = {}
         for group, named in tensors.items():
             data = _sealed.serialise(group, named)
-            size += len(data)
             files[f"{group}.safetensors"] = {"bytes": len(data), "sha256": _files.sha256(data)}
             _files.write_durable(temporary / f"{group}.safetensors", data)
-        data = _sealed.seal({**state, **known, "files": files})
-        size += len(data)
-        _files.write_durable(temporary / _sealed.STATE, data)
+        _files.write_durable(temporary / _sealed.STATE, _sealed.seal({**state, **known, "files": files}))
         _files.sync_folder(temporary)
         _put(temporary, place)
     except OSError as error:
+        size = sum(tensor.nbytes for named in tensors.values() for tensor in named.values())
         raise _files.cannot_write(place, size, error) from error
     finally:
         _remove(temporary)

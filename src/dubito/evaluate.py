@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ._batches import Batch, Batches
 from ._distributed import Ranks
+from ._loop.admission import check_kinds, reading
 from ._tensors import at_least_float32, check_floating, check_indices
 from .data import LabelledData
 from .errors import DubitoError
@@ -40,9 +41,12 @@ def _size(model: Model, given: int | None) -> int:
 @torch.no_grad()
 def predict(model: Model, data: LabelledData, *, batch_size: int | None = None) -> Predictions:
     """log p(true class | x) of every example, in order, in evaluation mode; the model's mode is put back."""
-    size = _size(model, batch_size)
+    check_kinds(getattr(model, "_orig_mod", model), data, "data")  # what torch.compile returns holds a model
+    size, parts = _size(model, batch_size), []
     with _judging(model):
-        parts = [at_least_float32(model(batch.x)) for batch in Batches(data).all(size)]
+        for batch in Batches(data).all(size):
+            with reading(batch.x, "data.inputs"):
+                parts.append(at_least_float32(model(batch.x)))
     return Predictions(torch.cat(parts) if parts else torch.zeros(0, model.num_classes))
 
 
@@ -57,6 +61,7 @@ def evaluate(
     summed one by one, and the sums added exactly, so that memory does not grow with the data, and several processes
     (each takes its share of whole batches) find what one would.
     """
+    check_kinds(getattr(model, "_orig_mod", model), data, "data")
     batches, batch_size = Batches(data), _size(model, batch_size)
     parts = -(-len(data) // batch_size)
     table = torch.zeros(parts, 6, dtype=torch.float64, device=data.device)
@@ -65,7 +70,8 @@ def evaluate(
             first = i * batch_size
             positions = torch.arange(first, min(first + batch_size, len(data)), device=data.device)
             batch = batches(positions)
-            log_p = model(batch.x)
+            with reading(batch.x, "data.inputs"):
+                log_p = model(batch.x)
             per_label = log_p if batch.row is None else log_p[batch.row]
             table[i, :3] = _tally(per_label, _observed(model, per_label, batch), batch.y)
             if data.clean is not None:
@@ -82,8 +88,7 @@ def scores(log_p: Tensor, labels: Tensor) -> dict[str, float]:
     check_floating(log_p, "log_p")
     if labels.is_floating_point() or labels.is_complex():
         raise DubitoError("labels must be class indices", got=str(labels.dtype))
-    check_indices(labels.clamp(min=-1), log_p, -1)
-    return _scores(*_tally(log_p, log_p, labels.long()).tolist())
+    return _scores(*_tally(log_p, log_p, labels).tolist())
 
 
 def _observed(model: Model, log_p: Tensor, batch: Batch) -> Tensor:
@@ -95,9 +100,10 @@ def _observed(model: Model, log_p: Tensor, batch: Batch) -> Tensor:
 
 def _tally(log_p: Tensor, log_q: Tensor, labels: Tensor) -> Tensor:
     """(labels given, right ones, sum of log-likelihoods) in float64."""
+    check_indices(labels.clamp(min=-1), log_p, -1)
     given = labels >= 0
     right = (log_p.argmax(-1) == labels) & given
-    picked = log_q.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    picked = log_q.gather(-1, labels.long().clamp(min=0).unsqueeze(-1)).squeeze(-1)
     return torch.stack(
         [given.sum().double(), right.sum().double(), torch.where(given, picked, 0.0).double().sum()]
     )

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state
 
-from ._convolutions import HalfConvolutions
+from ._lanes.convolutions import HalfConvolutions
+from ._lanes.replay import Noise, Step, captured, draw, hand_over, own_stream, stream_batches, together
 from ._method import Method, Stages
-from ._replay import Noise, Step, captured, draw, hand_over, own_stream, stream_batches, together
 from .data import normalise
 from .errors import DubitoError
 from .model import Model

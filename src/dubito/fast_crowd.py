@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.func import functional_call, stack_module_state
 
 from ._batches import Batch
-from ._replay import captured, hand_over, own_stream, stream_batches
+from ._lanes.replay import captured, hand_over, own_stream, stream_batches
 from .data import LabelledData, normalise
 from .data._labelled import Triplets
 from .errors import DubitoError
@@ -40,7 +40,7 @@ class CrowdStack:
             the same number of labels (or all have one, without annotators).
         seeds: per run, what keys the order of its examples.
         capture: whether a step is captured as a CUDA graph.
-        convolutions, pixel_rows: precision and form of convolutions on a GPU, see `_convolutions`.
+        convolutions, pixel_rows: precision and form of convolutions on a GPU, see `_lanes.convolutions`.
     """
 
     procedures: Sequence[Plain]

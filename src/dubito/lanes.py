@@ -25,10 +25,11 @@ from torch import Tensor
 
 from . import checkpoint
 from ._fused import Fast, fast, suits
-from ._lane_plan import Plan
-from ._lane_rules import PROCEDURES, Rule, Taught, rule_of
+from ._lanes import replay
+from ._lanes.plan import Plan
+from ._lanes.replay import Step, is_label_noise
+from ._lanes.rules import PROCEDURES, Rule, Taught, rule_of
 from ._method import Stages
-from ._replay import Step, capturable, captured, draw, hand_over, is_label_noise, own_stream, stream_batches
 from .data import LabelledData
 from .errors import DubitoError
 from .heads import Latent
@@ -111,7 +112,7 @@ class Lane:
         self.compile, self.fused = compile and self.on_gpu, dict[Model, Fast]()
         self.models: list[Model] = []  # those of the procedure, and a teacher
         self.networks = [self._network(m) for m in self.procedure.children() if isinstance(m, Model)]
-        self.stream = own_stream(self.on_gpu)
+        self.stream = replay.own_stream(self.on_gpu)
         self.waiting: deque[torch.cuda.Event] = deque()  # one for the end of each step not known to be done
         self.epoch = 0
         self.memory: dict[str, Any] = {"notes": {}}  # JSON that travels with the checkpoint
@@ -149,8 +150,8 @@ class Lane:
             done = self.epoch * count // batch_size
             if schedule is not None:
                 plan.set_rates(opt, rates, schedule, total, done)
-        step = captured(lambda: self._step(opt, plan, rule), self.stream)
-        batches = stream_batches(count, [self.seed], epochs, batch_size, device, start=self.epoch)
+        step = replay.captured(lambda: self._step(opt, plan, rule), self.stream)
+        batches = replay.stream_batches(count, [self.seed], epochs, batch_size, device, start=self.epoch)
         for number in range(self.epoch + 1, epochs + 1):
             self.procedure.train()
             with self.context():
@@ -175,7 +176,7 @@ class Lane:
                 self._save(folder, opt)
             if over:
                 break
-        hand_over(self.stream)
+        replay.hand_over(self.stream)
 
     def behind(self) -> bool:
         """Whether `AHEAD` steps are queued already, so that other lanes should go first.
@@ -229,10 +230,10 @@ class Lane:
             for start in range(0, len(data), batch_size):
                 rows = torch.arange(start, min(start + batch_size, len(data)), device=self.data.device)
                 x = data.batch(rows)
-                noise = draw(self.model, self.stages, len(rows), x.device) if self.on_gpu else {}
+                noise = replay.draw(self.model, self.stages, len(rows), x.device) if self.on_gpu else {}
                 found.append(self.networks[0](x, None, noise).float())
             log_p = torch.cat(found)
-        hand_over(self.stream, log_p)
+        replay.hand_over(self.stream, log_p)
         return log_p
 
     def _step(self, opt: torch.optim.Optimizer, plan: Plan, rule: Rule) -> None:
@@ -240,7 +241,7 @@ class Lane:
         x, y = self.data.batch(positions), self.data.labels[positions]
         if self.augment is not None:
             x = self.augment(x, seed=self.key, epoch=epoch, index=positions)
-        drawn = [draw(each.model, self.stages, len(positions), x.device) for each in self.networks]
+        drawn = [replay.draw(each.model, self.stages, len(positions), x.device) for each in self.networks]
         loss = rule([each.losses(x, y, noise) for each, noise in zip(self.networks, drawn)], epoch)
         opt.zero_grad(set_to_none=True)
         loss.backward()
@@ -283,7 +284,7 @@ class Lane:
         return dataclasses.replace(stages, target=lambda y, _: rows[y])
 
     def _optimizer(self, make: Callable[..., Any]) -> torch.optim.Optimizer:
-        options = capturable(make) if self.on_gpu else {}
+        options = replay.capturable(make) if self.on_gpu else {}
         return make(self.procedure.named_parameters(), **options)  # type: ignore[no-any-return]
 
     def _latent(self, model: Model, x: Tensor) -> Latent:

@@ -68,10 +68,12 @@ def _unmix(target: Tensor, num_classes: int, *, transition: Tensor | None, alpha
 
 def _matrix(num_classes: int, transition: Tensor | None, alpha: float | None) -> Tensor:
     """The matrix of a correction: the given or estimated one, or that of labels redrawn with probability alpha."""
-    if transition is None and alpha is None:
+    if (transition is None) == (alpha is None):
         raise DubitoError(
             "this method needs a transition matrix",
-            remedy="pass transition= or alpha=, or let compose.train_method estimate it",
+            expected="one of transition= and alpha=",
+            got="neither" if alpha is None else "both",
+            remedy="leave out both where compose.train_method is to estimate it",
         )
     return noise.resample(num_classes, alpha) if transition is None else transition  # type: ignore[arg-type]
 

@@ -8,16 +8,16 @@ Stages combine freely; the few combinations that mean nothing are refused by `ch
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from . import heads, links
-from ._loss_calls import check_values, like_head, unwrap
-from ._own_loss import Loss as Loss
-from ._own_loss import check_call, own_loss
-from ._tensors import at_least_float32
+from ._loss_calls import Loss as Loss
+from ._loss_calls import check_call, check_values, like_head, own_loss, unwrap
+from ._tensors import at_least_float32, check_distribution
 from .errors import DubitoError
 from .losses import BODIES, bi_tempered, logistic_normal_nll, nll
 from .losses.bi_tempered import _bi_tempered
@@ -34,7 +34,8 @@ class Model(nn.Module):
             temperature) or a number.
         integration: how the expected softmax of a Gaussian head is computed: auto, quadrature, fixed, qmc or mc.
         samples: draws per example for qmc and mc.
-        link: replaces the head's own link: a function of the mean logits that returns log-probabilities.
+        link: replaces the head's own link: a function of the mean logits that returns log-probabilities; for
+            predictions after `bi_tempered` partial(links.tempered_log_softmax, t=t2).
         channel: log p(true) -> log p(observed); None takes observed labels as true.
 
     Example:
@@ -64,6 +65,18 @@ class Model(nn.Module):
                 expected="a module of dubito.heads, as Point(features, classes)",
                 got=type(head).__name__,
                 remedy="give the last linear layer as dubito.Point",
+            )
+        if channel is not None and not isinstance(channel, nn.Module):
+            raise DubitoError(
+                "not a channel",
+                expected="a module of dubito.channels, as LearnedTransition(classes)",
+                got=repr(channel)[:80],
+            )
+        if not isinstance(temperature, Real | Tensor | nn.Module):
+            raise DubitoError(
+                "not a temperature",
+                expected="a number, or a module as links.BoundedTemperature(), which is learned",
+                got=repr(temperature)[:80],
             )
         self.backbone, self.head, self.channel = backbone, head, channel
         self.temperature, self.integration, self.samples, self.link = temperature, integration, samples, link
@@ -146,7 +159,12 @@ class Model(nn.Module):
         """log p(observed label | x), given the annotator of each row where the channel has several."""
         if self.channel is None:
             return log_p
-        several = annotators is not None and getattr(self.channel, "per_annotator", False)
+        several = getattr(self.channel, "per_annotator", False)
+        if several and annotators is None:
+            raise DubitoError(
+                "the channel has a matrix per annotator, and nobody gave these labels",
+                remedy="pass annotators=, one number per label",
+            )
         found: Tensor = self.channel(log_p, annotators) if several else self.channel(log_p)
         return found
 
@@ -176,6 +194,8 @@ def example_losses(
     if target.is_floating_point():
         target = target.to(latent.mean.dtype)
     if function in (logistic_normal_nll, bi_tempered):
+        if target.is_floating_point():
+            check_distribution(target)
         latent = model.at_full_size(latent)
         if row is not None:
             latent = heads.Latent(*(None if part is None else part[row] for part in latent))  # type: ignore[arg-type]
@@ -234,5 +254,13 @@ def check_stages(model: Model, loss: Loss) -> None:
         raise DubitoError(
             "bi_tempered brings its own link, so it takes a Point head and no channel",
             remedy="use gce with this head or channel",
+        )
+    alone = isinstance(model.temperature, Real) and model.temperature == 1
+    if not alone and (function is bi_tempered or model.link is not None):
+        raise DubitoError(
+            "a link of its own takes no temperature, which would be left out",
+            where=getattr(function, "__name__", str(function)) if model.link is None else "link",
+            expected="temperature 1",
+            got=model.temperature,
         )
     check_values(model, function, options)

@@ -284,7 +284,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _difference(ours: Any, theirs: Any, found: str) -> str:
-    """The first entry in which two configurations differ, for the message."""
+    """The first entry in which two configurations differ, for the message; long texts from where they part."""
     path = []
     while isinstance(ours, dict) and isinstance(theirs, dict):
         key = next((k for k in sorted(set(ours) | set(theirs)) if ours.get(k) != theirs.get(k)), None)
@@ -294,5 +294,7 @@ def _difference(ours: Any, theirs: Any, found: str) -> str:
         ours, theirs = ours.get(key), theirs.get(key)
     if not path:
         return f"config {found[:12]}"
-    name, there, here = ".".join(path), str(theirs)[:60], str(ours)[:60]
-    return f"config {found[:12]} with {name}={there} instead of {here}"
+    texts = str(theirs), str(ours)
+    part = next((i for i, (a, b) in enumerate(zip(*texts)) if a != b), 0)
+    there, here = (f"...{t[part - 20 :]}"[:60] if part > 40 else t[:60] for t in texts)
+    return f"config {found[:12]} with {'.'.join(path)}={there} instead of {here}"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ._matrices import check_invertible, check_square, check_stochastic
 from ._numbers import Number, check_interval
-from ._tensors import as_weights, checks_values, expect, full_precision, refuse_first
+from ._tensors import as_weights, check_tensor, checks_values, expect, full_precision, refuse_first
 from .errors import DubitoError
 
 
@@ -66,6 +66,7 @@ def smear(target: Tensor, matrix: Tensor) -> Tensor:
         tensor([[0.2500, 0.7500]])
     """
     check_square(matrix, "matrix")
+    check_tensor(target, "target")
     if matrix.dim() != 2:
         raise DubitoError("matrix must have two axes", expected="(L, L)", got=tuple(matrix.shape))
     size = len(matrix)
@@ -200,6 +201,7 @@ def _corrected(weights: Tensor, log_p: Tensor, losses: Tensor) -> Tensor:
 def _weights(target: Tensor, num_classes: int, dtype: torch.dtype | None) -> Tensor:
     if num_classes < 1:
         raise DubitoError("num_classes must be at least 1", got=num_classes)
+    check_tensor(target, "target")
     if target.is_floating_point():
         if target.dim() == 0 or target.shape[-1] != num_classes:
             raise DubitoError(

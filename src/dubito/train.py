@@ -20,17 +20,17 @@ import torch
 from torch import Tensor, nn
 
 from . import _distributed, optim
-from ._admission import check_data
 from ._batches import Batches, Order, augmented
 from ._context import autocast, compiled, device_of, forked, update_average, without_denormals
 from ._context import deterministic as deterministically
 from ._identity import describe, settings
-from ._nonfinite import Watch, check_weights, rate_factor
-from ._options import check_augment, check_options
-from ._quick import backward
+from ._loop.admission import check_data
+from ._loop.nonfinite import Watch, check_weights, rate_factor
+from ._loop.options import check_augment, check_options
+from ._loop.quick import backward
+from ._loop.session import Session
+from ._loop.trial import check_norms, check_parameters, try_model
 from ._random import generator
-from ._session import Session
-from ._trial import check_norms, check_parameters, try_model
 from .data import LabelledData
 from .data import balanced as balanced_epoch
 from .errors import DubitoError
@@ -130,7 +130,8 @@ def fit(
             backend, or True for the usual one.
         deterministic: refuse operations whose result depends on scheduling, for this call only.
         out: folder for config, metrics and checkpoints; a run that is already there is resumed.
-        checkpoint_every: steps between checkpoints, besides one at the end of each epoch.
+        checkpoint_every: steps between checkpoints, besides one at the end of an epoch if the last one is 20 times
+            as long ago as it took to write, and one at the end. Each holds the best weights so far as ``best``.
 
     Returns:
         a `Run`; its model is on the CPU or GPU it was trained on, in evaluation mode.
@@ -208,8 +209,8 @@ def fit(
             step += 1
 
             begins = order.ends_epoch(step - 1)
-            ends = begins or step == steps
-            if not ends and not session.due(step, checkpoint_every):
+            ends, due = begins or step == steps, session.due(step, checkpoint_every) or step == steps
+            if not ends and not due:
                 continue
             watch.report()
             check_weights(trained.parameters(), step - 1)
@@ -218,7 +219,7 @@ def fit(
                 session.stop_early(patience)
                 if session.finished and trained.later is not None:
                     step, session.finished = order.steps(trained.later), False
-            session.save(step, run, trained, opt, average)
+            session.save(step, run, trained, opt, average, due=due)
         random.at(step)
         trained.end(data)
         run.steps, run.folder = step, session.folder

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import types
 from pathlib import Path
 
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -60,6 +62,20 @@ def test_timm(example):
 @pytest.mark.nightly
 def test_hugging_face(example):
     assert example("hugging_face_trainer", "transformers").main() > 0.7
+
+
+def test_hugging_face_batches_add_up(example, monkeypatch):
+    """With a loss of one's own the Trainer does not divide by the batches of a step: the loss must."""
+    package = types.ModuleType("transformers")
+    for name in ("BertConfig", "BertForSequenceClassification", "Trainer", "TrainingArguments"):
+        setattr(package, name, None)
+    monkeypatch.setitem(sys.modules, "transformers", package)
+    loss = example("hugging_face_trainer").robust_loss
+    logits, labels = torch.randn(12, 2), torch.arange(12) % 2
+    whole = loss(types.SimpleNamespace(logits=logits), labels)
+    parts = zip(logits.split(5), labels.split(5))
+    added = sum(loss(types.SimpleNamespace(logits=z), y, num_items_in_batch=12) for z, y in parts)
+    torch.testing.assert_close(added, whole)
 
 
 @pytest.mark.nightly

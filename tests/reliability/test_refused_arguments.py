@@ -90,7 +90,7 @@ def test_a_first_progress_bar_leaves_the_generator_alone() -> None:
     """Scorecard 24: libraries that draw numbers when they are imported do it unseen."""
     script = (
         "import random; before = random.getstate()\n"
-        "from dubito._progress import Progress\n"
+        "from dubito._loop.progress import Progress\n"
         "from dubito.crowd import _render\n"
         "with Progress(1, True): pass\n"
         "assert random.getstate() == before"

@@ -1,7 +1,7 @@
 """Short runs of every procedure, in processes of their own.
 
     python short_runs.py digests FOLDER       run all of them, print {name: SHA-256 of the weights} as JSON
-    python short_runs.py serve                fork a process for every line "NAME FOLDER EVERY" on standard input
+    python short_runs.py serve                fork a process for every line "NAME FOLDER EVERY PACE"
     python short_runs.py golden               write golden.json anew, after a change that is meant to change numbers
 
 The server has imported everything and trained nothing, so that a run starts within milliseconds; each one is a real
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from small import crowd, network, problem, scenes
+from small import PACE, crowd, network, paced, problem, scenes
 
 from dubito import channels, heads, losses, optim, penalties, targets
 from dubito._identity import digest
@@ -122,11 +122,12 @@ def serve() -> None:
     """Fork a process per line; tell its number, then (as "ended") its exit status."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     for line in sys.stdin:
-        name, folder, every = line.split()
+        name, folder, every, pace = line.split()
         pid = os.fork()
         if pid == 0:
             try:
-                run = RUNS[name](folder, checkpoint_every=int(every))
+                PACE["seconds"] = float(pace)
+                run = RUNS[name](folder, checkpoint_every=int(every), schedule=paced)
                 (Path(folder) / ".digest").write_text(digest(run.procedure.state_dict()), encoding="ascii")
             except SystemExit as left:
                 os._exit(int(left.code or 0))

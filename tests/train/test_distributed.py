@@ -22,6 +22,7 @@ from dubito._distributed import Ranks
 from dubito.runs import read_metrics, read_result
 
 SCRIPT = str(Path(__file__).with_name("several.py"))
+WAIT = 900  # seconds, for a machine with ten times as many jobs as processors
 
 
 def port() -> str:
@@ -47,7 +48,7 @@ def start(job: str, folder: Path, size: int, **more: str) -> list[subprocess.Pop
 
 
 def end(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
-    said = [p.communicate(timeout=240)[1] for p in processes]
+    said = [p.communicate(timeout=WAIT)[1] for p in processes]
     return [(p.returncode, text) for p, text in zip(processes, said)]
 
 
@@ -99,7 +100,7 @@ def test_batch_norm_is_refused(both: tuple[Path, Path]) -> None:
 
 
 def until_saved(folder: Path) -> None:
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + WAIT
     while not checkpoint.steps(folder / "run" / "checkpoints"):
         assert time.monotonic() < limit
         time.sleep(0.005)

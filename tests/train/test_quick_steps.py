@@ -6,10 +6,11 @@ import math
 import pytest
 import torch
 
-from dubito import _quick, optim
-from dubito._nonfinite import LARGE, Watch
+from dubito import optim
+from dubito._loop import quick as quick_steps
+from dubito._loop.nonfinite import LARGE, Watch
+from dubito._loop.quick import QuickAdam, backward, quick
 from dubito._optimizer_state import optimizer_tensors, restore_optimizer
-from dubito._quick import QuickAdam, backward, quick
 from dubito.errors import DubitoError
 
 
@@ -84,10 +85,10 @@ def test_other_optimisers_keep_their_own_step():
         assert not isinstance(quick(other), QuickAdam)
 
 
-@pytest.mark.parametrize("engine", [_quick._ENGINE, None], ids=["engine", "without"])
+@pytest.mark.parametrize("engine", [quick_steps._ENGINE, None], ids=["engine", "without"])
 def test_backward_gives_the_same_gradients(engine, monkeypatch):
     """Of a number on the CPU straight from the engine, if torch has it; anything else is torch's own affair."""
-    monkeypatch.setattr(_quick, "_ENGINE", engine)
+    monkeypatch.setattr(quick_steps, "_ENGINE", engine)
     x = torch.arange(6.0).view(2, 3)
     for dtype, seen in ((torch.float32, [1.0, 2.0]), (torch.float64, [3.0])):
         nets = [torch.nn.Linear(3, 2).to(dtype) for _ in range(2)]

@@ -14,11 +14,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .. import checkpoint, optim
-from .._admission import has_labels
 from .._crowd_methods import row_by_row
 from .._files import make_folder
 from .._identity import SINCE, describe, digest
 from .._json import as_before, config_hash
+from .._loop.admission import has_labels
 from ..backbones import MLP, build
 from ..compose import assemble, fit_stages, train_method, voted
 from ..data import LabelledData

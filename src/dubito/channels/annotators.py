@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .._dense import check_sizes
-from .._tensors import at_least_float32, checks_values, refuse_first
+from .._tensors import at_least_float32, check_broadcast, check_tensor, checks_values, refuse_first
 from ..errors import DubitoError
 from ._core import Channel, log_rows, log_softplus, start, through
 from ._rows import Read
@@ -123,6 +123,8 @@ class AnnotatorConfusion(Channel):
     def forward(self, log_p: Tensor, annotators: Tensor) -> Tensor:
         """Log-probabilities of the true class to those of each label, given who gave it."""
         log_p = self.accept(log_p)
+        check_tensor(annotators, "annotators")
+        check_broadcast(log_p=log_p[..., 0], annotators=annotators)
         return through(log_p, self.log_matrices(annotators).to(log_p.dtype))
 
 

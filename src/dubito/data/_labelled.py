@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .._random import permutation
-from .._tensors import check_broadcast
+from .._tensors import check_broadcast, check_tensor
 from ..errors import DubitoError
 from ._positions import counts_of, grouped, positions_of, spread
 
@@ -80,6 +81,18 @@ class LabelledData:
     _scale: tuple[Tensor, Tensor] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
+        check_tensor(self.labels, "labels")
+        if isinstance(self.inputs, list | tuple | np.ndarray):
+            check_tensor(self.inputs, "inputs")
+        if self.crowd is not None:
+            if not isinstance(self.crowd, Triplets):
+                expected = "Triplets(item, annotator, label), three tensors"
+                got = type(self.crowd).__name__
+                raise DubitoError(
+                    "no labels of a crowd", where=f"{self.name}.crowd", expected=expected, got=got
+                )
+            for part, vector in zip(Triplets._fields, self.crowd):
+                check_tensor(vector, f"crowd.{part}")
         if self.labels.dim() == 0:
             raise DubitoError(
                 "labels have no axis", where=self.name, expected="one per example", got="a number"
@@ -140,7 +153,7 @@ class LabelledData:
         rows = positions if self.rows is None else self.rows[positions]
         if isinstance(self.inputs, Tensor):
             return self.inputs.index_select(0, rows)
-        return self.inputs[rows.cpu()].to(self.device, non_blocking=True)
+        return _decoded(self.inputs, rows.cpu(), self.name).to(self.device, non_blocking=True)
 
     def batch(self, positions: Tensor) -> Tensor:
         """The normalised float32 inputs of some examples, on the device that holds the data."""
@@ -239,6 +252,24 @@ class LabelledData:
     def with_statistics(self, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> LabelledData:
         """The same examples under another normalisation; None and None: pixels / 255, features as they are."""
         return replace(self, mean=mean, std=std)
+
+
+def _decoded(inputs: LazyInputs, rows: Tensor, name: str) -> Tensor:
+    """Some inputs that are decoded when asked for, refused unless they come as one tensor."""
+    try:
+        found: object = inputs[rows]
+        got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+    except (TypeError, ValueError, IndexError) as error:
+        found, got = None, str(error)[:200]
+    if isinstance(found, Tensor) and len(found) == len(rows):
+        return found
+    raise DubitoError(
+        "inputs that are decoded when asked for must come as one tensor, a row per example",
+        where=f"{name}.inputs",
+        expected=f"a tensor of length {len(rows)}",
+        got=got,
+        remedy="index them by a tensor of row numbers, or stack all examples beforehand",
+    )
 
 
 def normalise(x: Tensor, mean: Tensor | None = None, std: Tensor | None = None) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .. import fast
-from .._replay import Noise
+from .._lanes.replay import Noise
 from ..evaluate import scores
 from ..integrals.fixed import fixed_log_likelihood
 from ..integrals.quadrature import solve

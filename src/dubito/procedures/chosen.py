@@ -51,8 +51,9 @@ class CoTeaching(Plain):
         forget = weights.forget_rate(self.epoch + 1, self.rate, self.ramp)
         rule = partial(weights.small_loss, forget=forget)
         easy_mine, easy_yours = over_step(rule, mine, batch), over_step(rule, yours, batch)
-        mine, yours = weighted(mine, batch), weighted(yours, batch)
-        return _mean_over(mine, easy_yours, batch) + _mean_over(yours, easy_mine, batch)
+        mine = _mean_over(weighted(mine, batch), easy_yours, batch)
+        yours = _mean_over(weighted(yours, batch), easy_mine, batch)
+        return self.penalised(mine, self.model, batch) + self.penalised(yours, self.twin, batch)
 
 
 class SelfPaced(Plain):
@@ -93,7 +94,8 @@ class SelfPaced(Plain):
     def forward(self, batch: Batch, draw: Draw) -> Tensor:
         """Mean over the batch of weight * loss; examples without a label are no part of the quantile."""
         losses = self.losses(self.model, batch, draw)
-        return mean_of_given(counted(losses, over_step(self.paced, losses, batch), batch), batch)
+        losses = counted(losses, over_step(self.paced, losses, batch), batch)
+        return self.penalised(mean_of_given(losses, batch), self.model, batch)
 
     def paced(self, losses: Tensor, *, burnt_in: bool = False) -> Tensor:
         """Weights of the examples of a step; updates the threshold. `burnt_in`: burn-in is over at any epoch."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .._batches import Batch
 from .._files import sha256
+from .._identity import raw
 from ..channels import FixedTransition
 from ..errors import DubitoError
 from ..losses import distillation
@@ -25,13 +26,9 @@ class Teacher:
     sha256: str
 
     def __init__(self, model: Model) -> None:
-        weights = (f"{k} {v.dtype}".encode() + _bytes(v) for k, v in model.state_dict().items())
+        weights = (f"{k} {v.dtype}".encode() + raw(v).tobytes() for k, v in model.state_dict().items())
         object.__setattr__(self, "sha256", sha256(b"".join(weights)))
         object.__setattr__(self, "model", model)
-
-
-def _bytes(value: Tensor) -> bytes:
-    return bytes(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
 
 
 class Distillation(Plain):
@@ -44,6 +41,7 @@ class Distillation(Plain):
     softened, which for a plain network is the same as softening its logits.
 
     Arguments:
+        model: the student: a head without scale and no temperature, link or channel, none of which would be read.
         teacher: a trained model, as a `Teacher` where the run has a folder.
         temperature: T, on both sides.
         smoothing: alpha of label smoothing on q.
@@ -52,6 +50,8 @@ class Distillation(Plain):
     Reference:
         lukasik2020 sec. 4.4, table 5
     """
+
+    unread = ("loss", "target", "penalty")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class Distillation(Plain):
         **stages: Any,
     ) -> None:
         super().__init__(model, **stages)
+        _check_student(model)
         teacher = getattr(teacher, "model", teacher)
         if not isinstance(teacher, Model):
             raise DubitoError(
@@ -99,3 +100,19 @@ class Distillation(Plain):
             taught = self.teacher.to(batch.x.device)(batch.x)
         losses = self.against(self.model.latent(batch.x).mean, taught)
         return weighted(losses, batch).sum() / batch.size
+
+
+def _check_student(model: Model) -> None:
+    """Refuse stages of a student that learning from its logits would leave untrained, or out of account."""
+    stages = {
+        f"the scale of {type(model.head).__name__}": getattr(model.head, "noisy", False),
+        "a temperature": isinstance(model.temperature, nn.Module) or model.temperature != 1,
+        "a link": model.link is not None,
+        "a channel": model.channel is not None,
+    }
+    if found := [name for name, there in stages.items() if there]:
+        raise DubitoError(
+            "a student learns its logits, and nothing else of a model",
+            expected="a Point head and no temperature, link or channel",
+            got=", ".join(found),
+        )

@@ -106,6 +106,8 @@ class DoctorNet(Plain):
         Guan et al. 2018
     """
 
+    unread = ("loss", "target", "penalty")
+
     def __init__(self, model: Model, *, averaging: float = 0.2, **stages: Any) -> None:
         super().__init__(model, **stages)
         if not isinstance(model.head, DoctorHeads) or model.channel is not None:

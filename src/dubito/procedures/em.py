@@ -51,6 +51,7 @@ class GeneralisedEM(Plain):
     posteriors: Tensor
     matrices: Tensor
     labelled: Tensor
+    unread = ("target", "penalty")
 
     def __init__(self, model: Model, *, rounds: int = 10, strength: float = 0.0, **stages: Any) -> None:
         super().__init__(model, **stages)

@@ -42,6 +42,8 @@ class Plain(nn.Module):
         tanno2019 eq. 4, alg. 1, listing 1, listing 3
     """
 
+    unread: tuple[str, ...] = ()  # stages that a procedure has no use for, and refuses
+
     def __init__(
         self,
         model: Model,
@@ -53,6 +55,12 @@ class Plain(nn.Module):
     ) -> None:
         super().__init__()
         check_stages(model, loss)
+        given = {"loss": loss is not nll, "target": target is not None, "penalty": penalty is not None}
+        if idle := [name for name in self.unread if given[name]]:
+            raise DubitoError(
+                f"{type(self).__name__} does not read {idle[0]}=, which would change nothing",
+                remedy=f"leave out {idle[0]}=, or take another procedure",
+            )
         if weight is not None and type(self).forward is not Plain.forward:
             raise DubitoError(
                 f"{type(self).__name__} says itself how much examples count: it takes no weight="
@@ -85,11 +93,14 @@ class Plain(nn.Module):
         losses = self.losses(self.model, batch, draw)
         if self.weight is not None:
             losses = counted(losses, over_step(self.weight, losses, batch), batch)
-        total = mean_of_given(losses, batch)
+        return self.penalised(mean_of_given(losses, batch), self.model, batch)
+
+    def penalised(self, total: Tensor, model: Model, batch: Batch) -> Tensor:
+        """A loss plus the penalty on a model's channel, if there is one."""
         if self.penalty is None:
             return total
         # The losses of several processes are added up, so each contributes its share of the penalty.
-        return total + one_number(self.penalty(self.model.channel)) / batch.ranks.size
+        return total + one_number(self.penalty(model.channel)) / batch.ranks.size
 
     def losses(self, model: Model, batch: Batch, draw: Draw, purpose: str = "latent") -> Tensor:
         """One loss per example ``(B, ...)``, 0 where no label was given."""

@@ -81,7 +81,8 @@ class Pruning(Plain):
         losses = self.losses(self.model, batch, draw) - self.offset
         if not batch.complete:
             losses = torch.where(batch.y >= 0, losses, 0.0)
-        return mean_of_given(self.kept[batch.positions] * losses, batch)
+        total = mean_of_given(self.kept[batch.positions] * losses, batch)
+        return self.penalised(total, self.model, batch)
 
 
 def _cut_off(k: float, q: float) -> float:

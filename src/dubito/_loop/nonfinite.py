@@ -9,8 +9,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from ._quick import quick
-from .errors import DubitoError, NotFiniteError
+from ..errors import DubitoError, NotFiniteError
+from .quick import quick
 
 REPORT_EVERY = 100
 LARGE = 1 << 15  # entries of a gradient from which on checking their sum is quicker than checking each

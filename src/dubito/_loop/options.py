@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import nn
 
-from ._batches import BATCHINGS, takes_masks
-from .data import LabelledData
-from .errors import DubitoError, nearest
+from .._batches import BATCHINGS, takes_masks
+from ..data import LabelledData
+from ..errors import DubitoError, nearest
 
 
 def check_options(options: Mapping[str, Any], has_valid: bool) -> None:
@@ -86,7 +87,9 @@ def _check_function(
 
 def _count(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise DubitoError(f"{name} must be a whole number", expected=f"at least {least}", got=repr(value))
+        remedy = f"pass int({name})" if isinstance(value, Integral) and int(value) >= least else None
+        expected = f"at least {least}"
+        raise DubitoError(f"{name} must be a whole number", expected=expected, got=repr(value), remedy=remedy)
 
 
 def check_augment(augment: Callable[..., Any] | None, data: LabelledData, name: str) -> None:

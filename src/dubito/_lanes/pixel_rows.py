@@ -1,6 +1,6 @@
 """A convolution as one matrix product per network, with pixels as rows and channels last.
 
-`_convolutions.as_matmul` has pixels as columns and leaves the backward pass to autograd, which scatters patches.
+`convolutions.as_matmul` has pixels as columns and leaves the backward pass to autograd, which scatters patches.
 Here a patch is k times l runs of adjacent channels, and the gradient for the input is a convolution again, of the
 output's gradient with the flipped weights: all memory is read and written in order.
 """

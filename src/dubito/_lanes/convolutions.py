@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ._pixel_rows import conv_rows
+from .pixel_rows import conv_rows
 
 FROM_CHANNELS = 16
 PARTS = 8
@@ -24,7 +24,7 @@ class HalfConvolutions(TorchFunctionMode):
     """While active, convolutions compute in `dtype`; linear layers convert their input back to their own type.
 
     Arguments:
-        rows: convolutions of stride 1 with pixels as rows (`_pixel_rows`), those of one channel too.
+        rows: convolutions of stride 1 with pixels as rows (`pixel_rows`), those of one channel too.
     """
 
     def __init__(self, dtype: torch.dtype = torch.bfloat16, *, rows: bool = False) -> None:

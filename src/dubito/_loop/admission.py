@@ -1,25 +1,32 @@
-"""Checks of the data before the first step: labels, inputs, weights, annotators (see also `_options`, `_trial`)."""
+"""Checks of the data before the first step: labels, inputs, weights, annotators (see also `options`, `trial`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._batches import WEIGHT
-from ._tensors import refuse_first
-from .data import IGNORED, NONE_GIVEN, LabelledData
-from .errors import DubitoError
-from .model import Model
+from .._batches import WEIGHT
+from .._tensors import refuse_first
+from ..data import IGNORED, NONE_GIVEN, LabelledData
+from ..errors import DubitoError
+from ..model import Model
 
 _CHUNK = 1 << 16
 
 
-def check_data(model: Model, data: LabelledData, name: str, training: bool) -> None:
-    """Refuse labels, inputs and weights that cannot be trained on (`training`) or scored."""
+def check_kinds(model: Model, data: LabelledData, name: str) -> None:
+    """Refuse anything but a model and a labelled set."""
     if not isinstance(model, Model):
-        raise DubitoError("not a model", expected="dubito.Model(backbone, head)", got=type(model).__name__)
+        raise DubitoError(
+            "not a model",
+            expected="dubito.Model(backbone, head)",
+            got=type(model).__name__,
+            remedy="for fit() pass compile=True" if hasattr(model, "_orig_mod") else None,
+        )
     if not isinstance(data, LabelledData):
         raise DubitoError(
             f"{name} is not a labelled set",
@@ -27,6 +34,11 @@ def check_data(model: Model, data: LabelledData, name: str, training: bool) -> N
             got=type(data).__name__,
             remedy="use LabelledData(inputs, labels), or a reader of dubito.data",
         )
+
+
+def check_data(model: Model, data: LabelledData, name: str, training: bool) -> None:
+    """Refuse labels, inputs and weights that cannot be trained on (`training`) or scored."""
+    check_kinds(model, data, name)
     if len(data) == 0:
         raise DubitoError("there is nothing to learn from", where=name, got="0 examples")
     classes = model.num_classes
@@ -151,6 +163,32 @@ def _check_weights(weight: Tensor, n: int, where: str, training: bool) -> None:
         )
     if training and not bool((weight > 0).any()):
         raise DubitoError("all weights are 0, so there is nothing to learn from", where=where)
+
+
+@contextmanager
+def reading(x: Tensor, where: str) -> Iterator[None]:
+    """Whatever a network says of inputs that it cannot take becomes one sentence."""
+    try:
+        yield
+    except (DubitoError, torch.OutOfMemoryError):
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise DubitoError(
+            "the model cannot read these inputs",
+            where=where,
+            got=f"{kind_of(x[:1])} per example: {(str(error).splitlines() or [type(error).__name__])[0][:200]}",
+            remedy=_remedy(str(error)),
+        ) from error
+
+
+def _remedy(message: str) -> str:
+    """What helps against a message of torch."""
+    if "same dtype" in message or "scalar type" in message:
+        return (
+            "inputs arrive as float32, or as float64 if that is what they are: "
+            "give the model that type, and begin with x.long() where it wants whole numbers"
+        )
+    return "choose a backbone that takes this shape"
 
 
 def finite(x: Tensor) -> bool:

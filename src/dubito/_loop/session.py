@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ._distributed import Ranks
-from ._identity import SINCE, digest
-from ._progress import Progress
-from .checkpoint import optimizer_tensors, restore_optimizer
-from .model import Model
-from .runs import RunFolder, read_result
-from .signals import Stopped, StopRequest, stop_on_signals
+from .._distributed import Ranks
+from .._identity import SINCE, digest
+from ..checkpoint import optimizer_tensors, restore_optimizer
+from ..model import Model
+from ..runs import RunFolder, read_result
+from ..signals import Stopped, StopRequest, stop_on_signals
+from .progress import Progress
 
 if TYPE_CHECKING:
-    from .train import Run
+    from ..train import Run
 
 SCORE = "valid_accuracy"
+# A checkpoint at the end of an epoch waits until the run has worked this many times as long as the last one took.
+WORK_PER_SAVE = 20
 
 
 class Session:
@@ -58,7 +60,8 @@ class Session:
         self.best_score, self.stale, self.finished, self.improved = -math.inf, 0, False, False
         self.loss_sum, self.loss_steps = self._no_loss(), 0
         self._stack = ExitStack()
-        self._since = time.monotonic()
+        self._since = self._saved_at = time.monotonic()
+        self._cost = 0.0  # seconds that the last checkpoint took
 
     def __enter__(self) -> Session:
         if self.run_folder is not None:
@@ -137,7 +140,7 @@ class Session:
         self.finished = patience is not None and self.stale >= patience
 
     def due(self, step: int, every: int | None) -> bool:
-        """Whether to save within an epoch: every so many steps, or because a signal asks to stop."""
+        """Whether to save at any step: every so many steps, or because a signal asks to stop."""
         if self.ranks.alone:
             self.asked = self.signal
         return self.asked is not None or (self.saves and every is not None and step % every == 0)
@@ -149,9 +152,13 @@ class Session:
         trained: nn.Module,
         optimizer: torch.optim.Optimizer,
         average: Model | None,
+        *,
+        due: bool,
     ) -> None:
-        """Write a checkpoint; leave with status 130 or 143 if a signal asked for it."""
-        if self.run_folder is not None:
+        """Write a checkpoint if it is due, the run ends, or the last one is long ago; leave if asked to."""
+        began = time.monotonic()
+        long_ago = began - self._saved_at >= WORK_PER_SAVE * self._cost
+        if self.run_folder is not None and (due or self.finished or long_ago):
             moments, meta = optimizer_tensors(optimizer)
             tensors = {"model": trained.state_dict(), "optimizer": moments}
             if average is not None:
@@ -169,13 +176,13 @@ class Session:
                 "loss_steps": self.loss_steps,
             }
             self.run_folder.save(step, tensors, state, best=self.improved)
+            self._saved_at = time.monotonic()
+            self._cost = self._saved_at - began
         self.improved = False
         self.leave()
 
     def leave(self) -> None:
         """Raise `Stopped` if a signal asks for it: of several processes all at the same step."""
-        if self.saves and self.ranks.alone:
-            self.asked = self.signal
         if self.asked is not None:
             raise Stopped(self.asked)
 
@@ -187,5 +194,7 @@ class Session:
             result = {"history": run.history, "best_epoch": run.best_epoch, "steps": run.steps}
             self.run_folder.finish({**result, "weights": digest(last.state_dict())})
         self.ranks.wait()
+        if self.saves and self.ranks.alone:
+            self.asked = self.signal
         self.leave()
         return last

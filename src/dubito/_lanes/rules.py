@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import weights
-from ._replay import Noise, Step
-from .procedures import CoTeaching, Distillation, Plain, SelfPaced
+from .. import weights
+from ..procedures import CoTeaching, Distillation, Plain, SelfPaced
+from .replay import Noise, Step
 
 # Losses ``(B,)`` of each network and the epoch ``()``, counted from 0 -> the scalar to minimise.
 Rule = Callable[[Sequence[Tensor], Tensor], Tensor]

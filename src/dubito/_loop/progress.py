@@ -18,7 +18,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.shown:
-            from ._rich import (
+            from .._rich import (
                 Bar,
                 BarColumn,
                 Console,

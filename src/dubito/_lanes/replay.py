@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import targets
-from ._method import Stages
-from ._random import bits, key
-from ._tensors import as_weights
-from .heads import Latent, LowRank
-from .model import Model, example_losses
+from .. import targets
+from .._method import Stages
+from .._random import bits, key
+from .._tensors import as_weights
+from ..heads import Latent, LowRank
+from ..model import Model, example_losses
 
 Noise = dict[str, Tensor]
 

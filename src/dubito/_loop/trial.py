@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ._admission import finite, kind_of
-from ._batches import Batches, Order
-from .data import LabelledData
-from .errors import DubitoError
-from .evaluate import _judging
-from .model import Model
+from .._batches import Batches, Order
+from ..data import LabelledData
+from ..errors import DubitoError
+from ..evaluate import _judging
+from ..model import Model
+from .admission import finite, reading
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -18,21 +18,10 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 @torch.no_grad()
 def try_model(model: Model, data: LabelledData, name: str) -> None:
     """Send the first examples through the model, so that a misfit is reported before anything is trained."""
-    try:
-        batch = Batches(data)(torch.arange(min(2, len(data))))
-        with _judging(model):
-            latent = model.latent(batch.x)
-            shape = tuple(model.log_probs(latent).shape)
-    except DubitoError:
-        raise
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise DubitoError(
-            "the model cannot read these inputs",
-            where=f"{name}.inputs",
-            got=f"{kind_of(data.gather(torch.zeros(1, dtype=torch.int64)))} per example: "
-            f"{str(error).splitlines()[0][:200]}",
-            remedy="choose a backbone that takes this shape",
-        ) from error
+    batch = Batches(data)(torch.arange(min(2, len(data))))
+    with reading(batch.x, f"{name}.inputs"), _judging(model):
+        latent = model.latent(batch.x)
+        shape = tuple(model.log_probs(latent).shape)
     if latent.scale is not None and not getattr(model.head, "noisy", False):
         raise DubitoError(
             "the head gives its latent a scale, but does not say that it is noisy, so no noise would be drawn anew",

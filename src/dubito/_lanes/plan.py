@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ._nonfinite import rate_factor
+from .._loop.nonfinite import rate_factor
 
 
 class Plan:
