@@ -1,8 +1,8 @@
 """A short cut to the mean negative log-likelihood on a CPU, for the simplest calls.
 
-For a batch of a few hundred rows, checks, shapes and reductions would take a fifth of the time. So if float32 rows
-come with labels and one positive temperature, and nothing has to be ignored or refused, the mean is a single
-autograd function. Other calls take the general way, which gives the same numbers.
+For a batch of up to a few hundred rows of ten classes, checks, shapes and reductions would take another 6 to 9 % of
+the time. So if float32 rows come with labels and one positive temperature, and nothing has to be ignored or refused,
+the mean is a single autograd function. Other calls take the general way, which gives the same numbers.
 """
 
 from __future__ import annotations
