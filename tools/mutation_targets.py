@@ -109,7 +109,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "integrals.quick": _in("integrals", "quick", "all_classes", "routes_to_kernels"),
     "integrals.grid": _in("integrals", "rapid", "likelihood", "integrals_border"),
-    "integrals.plain_mean": _in("integrals", "plain_mean"),
     "integrals.rapid": _in("integrals", "rapid", "likelihood", "integrals_border"),
     "integrals.rows": _in("integrals", "places_of_nodes", "likelihood", "quick", "all_classes"),
     "integrals.sampling": _in(
