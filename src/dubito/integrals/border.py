@@ -73,7 +73,20 @@ def as_latent(
             expected="shapes that broadcast, with temperature a number or (..., 1)",
             got=f"{tuple(m.shape)}, {tuple(s.shape)} and {tuple(tau.shape)}",
         ) from None
-    return Gaussian(m, s, _as_factors(m, factors), tau)
+    return _levelled(Gaussian(m, s, _as_factors(m, factors), tau))
+
+
+def _levelled(latent: Gaussian) -> Gaussian:
+    """With factors: without what classes have in common, which no softmax sees.
+
+    Means of 10,000 would cost the factors' part, which is added to them, its digits.
+    """
+    mean, factors = latent.mean, latent.factors
+    if factors is None or 0 in mean.shape:
+        return latent
+    top = mean.detach().amax(-1, keepdim=True)
+    level = factors.detach().mean(-2, keepdim=True)
+    return latent._replace(mean=(mean - top).clamp(min=torch.finfo(mean.dtype).min), factors=factors - level)
 
 
 def as_real(value: float | Tensor, like: Tensor) -> Tensor:
