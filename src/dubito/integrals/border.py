@@ -73,13 +73,13 @@ def as_latent(
             expected="shapes that broadcast, with temperature a number or (..., 1)",
             got=f"{tuple(m.shape)}, {tuple(s.shape)} and {tuple(tau.shape)}",
         ) from None
-    return _levelled(Gaussian(m, s, _as_factors(m, factors), tau))
+    return Gaussian(m, s, _as_factors(m, factors), tau)
 
 
-def _levelled(latent: Gaussian) -> Gaussian:
+def levelled(latent: Gaussian) -> Gaussian:
     """With factors: without what classes have in common, which no softmax sees.
 
-    Means of 10,000 would cost the factors' part, which is added to them, its digits.
+    For rules over the factors, whose part is added to the means: beside 10,000 it would lose its digits.
     """
     mean, factors = latent.mean, latent.factors
     if factors is None or 0 in mean.shape:

@@ -13,7 +13,7 @@ from .._numbers import check_choice
 from .._tensors import at_least_float32, full_precision
 from ..errors import DubitoError
 from .all_classes import all_classes
-from .border import Gaussian, as_latent, every_class
+from .border import Gaussian, as_latent, every_class, levelled
 from .factors import factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcAllClasses, fits
@@ -208,6 +208,7 @@ def _within_factors(latent: Gaussian, tol: float, seed: int) -> tuple[Tensor, Te
     With more, classes are integrated one by one, so their sum differs from 1 by an error that no rule can hide.
     Classes of probability far below `tol` are not refined.
     """
+    latent = levelled(latent)
     if latent.rank == 1:
         assert latent.factors is not None
         shape, classes = latent.mean.shape, latent.mean.shape[-1]

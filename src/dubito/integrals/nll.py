@@ -13,7 +13,7 @@ from .._numbers import check_choice
 from .._tensors import check_indices, expect, full_precision, reduce
 from ..errors import DubitoError
 from . import fused_mean
-from .border import Gaussian, as_latent, every_class
+from .border import Gaussian, as_latent, every_class, levelled
 from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready, scaled_gradients
@@ -206,7 +206,7 @@ def _dispatch(latent: Gaussian, target: Tensor, options: _Options) -> tuple[Tens
     if method == "factors x quadrature":
         few = options.method == "auto" and options.tol is None and latent.rank > _CHEAP_RANK
         most = options.samples / _DRAWS_PER_POINT if few else math.inf
-        log_p, off, points = factor_log_likelihood(latent, target, goal, options.seed, most=most)
+        log_p, off, points = factor_log_likelihood(levelled(latent), target, goal, options.seed, most=most)
         return log_p, Report(method, reason, points, off, goal)
     if options.method == "auto" and options.tol is not None:
         options = options._replace(samples=_enough(latent, target, options, goal))
