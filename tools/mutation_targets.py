@@ -93,6 +93,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "integrals", "noise_and_panels", "two_classes_exactly", "all_classes", "integrals_border"
     ),
     "integrals.factors": _in("integrals", "factors", "integrals_border"),
+    "integrals.one_factor": _in("integrals", "factors_all_classes"),
     "integrals.climb": _in("integrals", "factor_steps", "factor_walls"),
     "integrals.held": _in("integrals", "held", "factor_walls"),
     "integrals.graphs": _in("integrals", "graphs"),
@@ -108,7 +109,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "integrals.quick": _in("integrals", "quick", "all_classes", "routes_to_kernels"),
     "integrals.grid": _in("integrals", "rapid", "likelihood", "integrals_border"),
-    "integrals.plain_mean": _in("integrals", "plain_mean"),
     "integrals.rapid": _in("integrals", "rapid", "likelihood", "integrals_border"),
     "integrals.rows": _in("integrals", "places_of_nodes", "likelihood", "quick", "all_classes"),
     "integrals.sampling": _in(

@@ -46,14 +46,14 @@ print(reports[0])  # which method, why, how many points, and the error it knows 
 |---|---|---|
 | `quadrature` | follows the mode of the integrand; refines every row to `tol` and says what it reached; two classes, with factors or without, are one Gaussian and exact to rounding | independent classes, or two; normal noise |
 | `fixed` | the same integral with a fixed number of nodes, for `torch.vmap` and CUDA graphs; reports its error, refines nothing | never: ask for it |
-| `qmc` | scrambled Sobol points shared by the batch | four or more factors; logistic or Gumbel noise; all classes at a loose tolerance |
+| `qmc` | scrambled Sobol points shared by the batch | logistic or Gumbel noise; four or more factors; all classes with two or more factors, with one and more than 64 classes, or at a tolerance of 3e-3 and above |
 | `mc` | random draws, as the papers do | never: ask for it |
 
 With up to three factors a Gauss-Hermite rule over them goes around the quadrature. Where the factors are large beside
 the rest of the noise and the temperature, p is a step in them, and orders of a rule may agree on a wrong value: such
 rows are held against 8,192 quasi-random points and, where these may miss what lies far out, against points about the
-mode; and all classes have to sum to 1. `predictive_variance` gives the
-variance of the softmax without keeping draws. A temperature can be learned (`het:temperature=learned`, or any module as
+mode. All classes with one factor share panels over it, which are halved where a class is a step, and sum to 1.
+`predictive_variance` gives the variance of the softmax without keeping draws. A temperature can be learned (`het:temperature=learned`, or any module as
 the model's `temperature`) or chosen on validation log-likelihood (`compose.search`);
 [what temperature does](temperature.md) is a page of its own.
 `torch.compile` calls these functions as they are, between two graphs, so that code around them compiles in its usual time and

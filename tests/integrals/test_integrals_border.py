@@ -172,3 +172,18 @@ def test_bad_sampling():
     ):
         with pytest.raises(DubitoError):
             call()
+
+
+def test_what_classes_share_costs_no_digits():
+    """A shift of all means, and one of all factors, changes neither likelihood nor probabilities in float32."""
+    g = torch.Generator().manual_seed(2)
+    mean = (torch.randn(4, 3, generator=g) * 256).round() / 256  # exact beside 8,192
+    factors = (torch.randn(4, 3, 1, generator=g) * 256).round() / 256
+    scale, target = 0.1 + 0.3 * torch.rand(4, 3, generator=g), torch.tensor([0, 1, 2, 0])
+    found = []
+    for shift in (0.0, 8192.0):
+        given = {"factors": factors + shift / 8, "temperature": 0.05}
+        nll = expected_softmax_nll(mean + shift, scale, target, reduction="none", **given)
+        found.append((nll, expected_log_softmax(mean + shift, scale, **given).exp()))
+    for plain, shifted in zip(*found):
+        torch.testing.assert_close(plain, shifted, rtol=0, atol=2e-5)

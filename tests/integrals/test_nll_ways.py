@@ -19,34 +19,6 @@ TARGET = torch.tensor([0, 2, 1, 0])
 TAKEN = torch.tensor(-5.0)
 
 
-@pytest.mark.parametrize(
-    ("given", "taken"),
-    [
-        ({}, True),
-        ({"method": "quadrature"}, True),
-        ({"dim": 1}, True),
-        ({"method": "qmc"}, False),
-        ({"method": "mc"}, False),
-        ({"method": "fixed"}, False),
-        ({"dim": 0}, False),
-        ({"dim": -2}, False),
-        ({"reduction": "sum"}, False),
-        ({"report": lambda _: None}, False),
-        ({"factors": torch.ones(4, 3, 1)}, False),
-        ({"noise": "gumbel"}, False),
-    ],
-)
-def test_plain_batches_have_their_own_way(monkeypatch, given, taken):
-    """One function for the mean of ordinary rows, classes last, exactly; asked no question otherwise."""
-    monkeypatch.setattr(nll.plain_mean, "plain", lambda *_: True)
-    monkeypatch.setattr(nll.plain_mean, "mean_loss", lambda *_: TAKEN)
-    monkeypatch.setattr(nll, "_dispatch", other_way)
-    square = {"dim": 0, "target": torch.tensor([0, 2, 1])} if given.get("dim") in (0, -2) else {}
-    target = square.get("target", TARGET)
-    found = expected_softmax_nll(MEAN, SCALE, target, samples=4, **given)
-    assert (found is TAKEN) is taken
-
-
 def other_way(latent, target, options):
     return torch.zeros(target.shape), Report("none", "none", 1, None, 1.0)
 

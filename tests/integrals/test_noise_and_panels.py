@@ -99,7 +99,7 @@ def test_standard_error_from_replicates():
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_gauss_and_legendre(n):
     x, w = np.polynomial.legendre.leggauss(n)
-    nodes, weights = panels._gauss_legendre(n, torch.zeros(1, dtype=F64))
+    nodes, weights = panels.gauss_legendre(n, torch.zeros(1, dtype=F64))
     np.testing.assert_allclose(nodes.numpy(), (x + 1) / 2, atol=1e-13)
     np.testing.assert_allclose(weights.numpy(), w / 2, atol=1e-13)
 

@@ -81,7 +81,7 @@ def test_coefficients_of_an_expansion():
     """Of the integrand on a panel, in Legendre polynomials of norm 1, by the rule's own nodes."""
     nodes, weights = np.polynomial.legendre.leggauss(8)
     values = np.exp(nodes) / (2 + nodes)
-    found = torch.from_numpy(values * weights / 2) @ pieces._last_coefficients(8, torch.zeros(0, dtype=F64))
+    found = torch.from_numpy(values * weights / 2) @ pieces.last_coefficients(8, torch.zeros(0, dtype=F64))
     wanted = [np.polynomial.legendre.legfit(nodes, values, 7)[k] / np.sqrt(2 * k + 1) for k in (0, 6, 7)]
     np.testing.assert_allclose(np.abs(found.numpy()), np.abs(wanted), rtol=1e-9)
 

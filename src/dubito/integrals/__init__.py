@@ -1,18 +1,30 @@
 """The expected softmax of a Gaussian latent: exact, quasi-random or sampled.
 
-`expected_softmax_nll` is the likelihood of an observed class, `expected_log_softmax` gives all classes at once, and
-`sampled_log_softmax` averages over given noise. A map of the other modules:
+Where to look. Each file has its formula at the top.
 
-    gumbel_normal, table, grid    the distribution F of a Gaussian plus a Gumbel variable: exact, and tabulated
-    rows, search, scan            a row standardised; where its integrand is large
-    likelihood, rapid             the integral of one class over nodes placed there, with its gradient and error
-    quadrature                    refines rows until they reach the tolerance
-    fixed                         the same integral with a fixed amount of work, for vmap and CUDA graphs
-    two_classes, binary           two classes, which are one-dimensional
-    all_classes, panels, quick    all classes over one set of nodes
-    factors, climb, held          a rule over low-rank factors around the integral
-    noise, sampled, sampling      Monte Carlo and quasi-Monte Carlo
-    fused*, triton_*              the same on a GPU
+    expected_softmax_nll: one class       nll, which chooses among
+        independent classes                   quadrature
+        two classes                           two_classes
+        up to three factors                   factors, with climb (where p is large) and held (a check of hard rows)
+        the same work for every row           fixed, for torch.vmap and CUDA graphs
+        draws                                 sampling
+    expected_log_softmax: all classes     expected, which chooses among
+        independent classes                   all_classes, by quick (float32) and panels (the rest)
+        two classes, one factor               two_classes, one_factor
+        draws                                 sampling
+    expected_sigmoid                      binary, by two_classes
+    predictive_variance                   variance
+    sampled_log_softmax                   sampled
+    BoundedTemperature                    temperature
+
+What `quadrature` is made of: `gumbel_normal` is the distribution F of a Gaussian plus a Gumbel variable, exactly,
+and `table` makes it fast. `rows` standardises a row. A quick rule serves most rows: `rapid`, with its own table
+in `grid`, for float32 on a CPU; otherwise `scan` finds where the integrand is large, and `likelihood` sums over
+nodes there and has gradient and error. Rows that miss the tolerance are searched again by `search`.
+
+`border` checks what comes in, `report` says what was done, `graphs` keeps both out of compiled graphs, `noise`
+makes draws and quasi-random points. On a GPU, `fused*` and `draws` call the kernels in `triton_*`. Nothing here
+uses `standalone`: it is a file to copy.
 """
 
 from __future__ import annotations

@@ -76,6 +76,19 @@ def as_latent(
     return Gaussian(m, s, _as_factors(m, factors), tau)
 
 
+def levelled(latent: Gaussian) -> Gaussian:
+    """With factors: without what classes have in common, which no softmax sees.
+
+    For rules over the factors, whose part is added to the means: beside 10,000 it would lose its digits.
+    """
+    mean, factors = latent.mean, latent.factors
+    if factors is None or 0 in mean.shape:
+        return latent
+    top = mean.detach().amax(-1, keepdim=True)
+    level = factors.detach().mean(-2, keepdim=True)
+    return latent._replace(mean=(mean - top).clamp(min=torch.finfo(mean.dtype).min), factors=factors - level)
+
+
 def as_real(value: float | Tensor, like: Tensor) -> Tensor:
     """A number or tensor in the dtype and on the device of `like`; a number keeps all its digits."""
     if isinstance(value, Tensor):

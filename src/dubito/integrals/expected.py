@@ -13,13 +13,14 @@ from .._numbers import check_choice
 from .._tensors import at_least_float32, full_precision
 from ..errors import DubitoError
 from .all_classes import all_classes
-from .border import Gaussian, as_latent, every_class
+from .border import Gaussian, as_latent, every_class, levelled
 from .factors import factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcAllClasses, fits
 from .fused_mean import on_device, simple
 from .graphs import apart_from_graphs
 from .noise import bank_of, check_kind, fresh_seed
+from .one_factor import one_factor
 from .report import Report, warn_of
 from .sampling import by_mc, by_qmc, check_sampling, standard_error
 from .two_classes import POINTS, TWO, joined
@@ -28,9 +29,7 @@ METHODS = ("auto", "quadrature", "fixed", "qmc", "mc")
 _LOOSE = 3e-3  # from this tolerance on, a few hundred quasi-random points are cheaper than the panels
 _FEW, _MANY = 256, 8192
 _DEFAULT = 1e-4
-_RULE_CLASSES = (
-    16  # up to this many, a rule over one factor for each class costs a few times `_MANY` draws at most
-)
+_RULE_CLASSES = 64  # up to this many, panels over one factor cost little more than `_MANY` draws
 _WITHIN = ("factors x quadrature", "given its factors the classes are independent")
 
 
@@ -66,10 +65,10 @@ def expected_log_softmax(
         mean, scale: location and standard deviation of each latent logit; scale may be 0.
         factors: the low-rank part of the noise.
         temperature: tau >= 0; a tensor can be learned. At 0, p_c is the probability that u_c is the largest.
-        method: "quadrature" (deterministic; without factors, or of two classes), "fixed" (class by class as in
+        method: "quadrature" (deterministic; with factors, around a rule over them), "fixed" (class by class as in
             `expected_softmax_nll`; for `torch.vmap` and CUDA graphs), "qmc" (scrambled Sobol points shared by all
-            rows), "mc" (random draws, as the papers do), or "auto": quadrature where it applies, else as many
-            quasi-random points as `tol` asks for, up to 8,192.
+            rows), "mc" (random draws, as the papers do), or "auto": quadrature without factors, with one factor of
+            up to 64 classes, and of two classes; else as many quasi-random points as `tol` asks for, up to 8,192.
         samples: how many draws "mc" and "qmc" take ("qmc": raised to a power of two).
         generator: the source of randomness of "mc" and "qmc"; without one every call uses the same draws.
         tol: absolute error to reach (default 1e-4); the report has the estimated error. If `tol` is given and not
@@ -141,24 +140,10 @@ def _compute(
     if method == "auto":
         samples, error = _enough(latent, tol, draws.seed, draws.noise)
         draws = draws._replace(samples=samples)
-        missed = error.numel() > 0 and float(error.max()) > tol
-        few = latent.rank == 1 and latent.mean.shape[-1] <= _RULE_CLASSES
-        if missed and few and draws.noise == "normal":
-            return _rule_or_draws(latent, draws, error, tol)
     log_p = by_qmc(latent, *draws) if name == "qmc" else by_mc(latent, *draws)
     if estimate and error is None:
         error = standard_error(name, latent, *draws).amax(-1)
     return log_p, Report(name, reason, draws.samples, error, tol)
-
-
-def _rule_or_draws(latent: Gaussian, draws: _Draws, drawn: Tensor, tol: float) -> tuple[Tensor, Report]:
-    """By a rule over the factor, or by draws of error `drawn`: for each row whichever errs less."""
-    log_p, error, points = _within_factors(latent, tol, draws.seed)
-    better = drawn < error
-    if bool(better.any()):
-        log_p = torch.where(better.unsqueeze(-1), by_qmc(latent, *draws), log_p)
-        error = torch.minimum(drawn, error)
-    return log_p, Report(*_WITHIN, points, error, tol)
 
 
 def _on_device(mean: Tensor, scale: Tensor, temperature: float, tol: float, bank: Tensor | None) -> Tensor:
@@ -183,7 +168,9 @@ def choose(method: str, latent: Gaussian, noise: str, tol: float) -> tuple[str, 
         return "quadrature", TWO
     if noise != "normal" or latent.factors is not None:
         what = f"{noise} noise" if noise != "normal" else "a latent with factors"
-        if method == "quadrature" and noise == "normal":
+        one = latent.rank == 1 and latent.mean.shape[-1] <= _RULE_CLASSES and tol < _LOOSE
+        exact = method == "quadrature" or (method == "auto" and one)
+        if exact and noise == "normal":
             return _WITHIN
         if method in ("quadrature", "fixed"):
             raise DubitoError(f"no quadrature for all classes with {what}", remedy='use method="qmc"')
@@ -216,11 +203,20 @@ def _class_by_class(latent: Gaussian) -> tuple[Tensor, Tensor]:
 
 
 def _within_factors(latent: Gaussian, tol: float, seed: int) -> tuple[Tensor, Tensor, int]:
-    """Each class by `factor_log_likelihood`, the largest error of a row, and the points over the factors.
+    """log p, the largest error of a row, and the points over the factors: with one factor of all classes at once.
 
-    Classes are integrated one by one, so their sum differs from 1 by an error that no rule can hide. Classes of
-    probability far below `tol` are not refined.
+    With more, classes are integrated one by one, so their sum differs from 1 by an error that no rule can hide.
+    Classes of probability far below `tol` are not refined.
     """
+    latent = levelled(latent)
+    if latent.rank == 1:
+        assert latent.factors is not None
+        shape, classes = latent.mean.shape, latent.mean.shape[-1]
+        mean, scale, factor = (
+            x.reshape(-1, classes) for x in (latent.mean, latent.scale, latent.factors[..., 0])
+        )
+        log_p, error, points = one_factor(mean, scale, factor, latent.temperature.reshape(-1, 1), tol)
+        return log_p.reshape(shape), error.reshape(shape[:-1]), points
     rows, target = every_class(latent)
     log_p, error, points = factor_log_likelihood(rows, target, tol, seed, least=math.log(tol / 100))
     p = log_p.detach().exp()

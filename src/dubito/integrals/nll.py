@@ -12,8 +12,8 @@ from torch import Tensor
 from .._numbers import check_choice
 from .._tensors import check_indices, expect, full_precision, reduce
 from ..errors import DubitoError
-from . import fused_mean, plain_mean
-from .border import Gaussian, as_latent, every_class
+from . import fused_mean
+from .border import Gaussian, as_latent, every_class, levelled
 from .factors import PRODUCT_RANK, factor_log_likelihood
 from .fixed import NODES, fixed_log_likelihood
 from .fused import QmcLikelihood, fits, ready, scaled_gradients
@@ -148,23 +148,23 @@ def expected_softmax_nll(
         bank = bank_of(mean, samples, fresh_seed(generator), noise) if method == "qmc" else None
         if method != "qmc" or fits(mean.shape[-1]):
             return fused_mean.mean_loss(mean, scale, target, temperature, ignore_index, tol, bank)  # type: ignore[arg-type]
-    exact = method in ("auto", "quadrature")
-    if ordinary and bare and exact and plain_mean.plain(mean, scale, target, temperature, ignore_index):
-        return plain_mean.mean_loss(mean, scale, target, temperature, tol)  # type: ignore[arg-type]
     fused = ordinary and ready(mean)
     latent = as_latent(mean, scale, factors, temperature, dim, keep_half=fused)
+    weights = kept = None
+    unread = method == "fixed" or fused  # no branch on values, which would wait for the GPU
     if target.is_floating_point():
-        weights, kept = target.movedim(dim, -1), None
+        weights = target.movedim(dim, -1)
         latent, target = _weighed(latent, weights)
     else:
         check_indices(target, latent.mean, ignore_index)
         kept = target != ignore_index
-    warns = exact and tol is not None and report is None
+        if unread:
+            target = target * kept
+        elif bool(kept.all()):
+            kept = None
+    warns = method in ("auto", "quadrature") and tol is not None and report is None
     options = _Options(method, samples, fresh_seed(generator), tol, noise, report is not None or warns)
-    unread = method == "fixed" or fused  # no branch on values, which would wait for the GPU
-    if unread and kept is not None:
-        target = target * kept
-    if kept is None or unread or bool(kept.all()):
+    if kept is None or unread:
         log_p, result = _dispatch(latent, target.long(), options)
     else:
         some = Gaussian(*(None if x is None else x[kept] for x in latent))  # type: ignore[arg-type]
@@ -174,8 +174,8 @@ def expected_softmax_nll(
         report(result)
     elif warns and result.method in ("qmc", "factors x quadrature"):
         warn_of(result)
-    if kept is None:
-        return reduce(-expect(log_p, weights.to(log_p.dtype)), None, reduction)
+    if weights is not None:
+        log_p = expect(log_p, weights.to(log_p.dtype))
     return reduce(-log_p, kept, reduction)
 
 
@@ -206,7 +206,7 @@ def _dispatch(latent: Gaussian, target: Tensor, options: _Options) -> tuple[Tens
     if method == "factors x quadrature":
         few = options.method == "auto" and options.tol is None and latent.rank > _CHEAP_RANK
         most = options.samples / _DRAWS_PER_POINT if few else math.inf
-        log_p, off, points = factor_log_likelihood(latent, target, goal, options.seed, most=most)
+        log_p, off, points = factor_log_likelihood(levelled(latent), target, goal, options.seed, most=most)
         return log_p, Report(method, reason, points, off, goal)
     if options.method == "auto" and options.tol is not None:
         options = options._replace(samples=_enough(latent, target, options, goal))

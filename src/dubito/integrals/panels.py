@@ -14,7 +14,7 @@ _LEVELS = (-80.0, -30.0, -12.0, -5.0, -2.0, -0.7, -0.2, -0.03, -1e-3, -1e-6, -1e
 _ELEMENTS = 1 << 18
 _DEPTH = 24
 _HIDDEN, _DEEP = 10.0, 18.0  # widths of a class that a panel may span; -G beyond which no class matters
-_NODES = 8
+NODES = 8
 _FINEST = 1e-10  # the least tolerance: below it, panels would be halved for the seams of the table
 
 
@@ -44,13 +44,13 @@ def _jacobi(n: int) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
-def _gauss_legendre(n: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def gauss_legendre(n: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes in (0, 1) and weights."""
     nodes, vectors = _jacobi(n)
     return ((nodes + 1) / 2).to(like), (vectors[0] ** 2).to(like)
 
 
-def _last_coefficients(n: int, like: Tensor) -> Tensor:
+def last_coefficients(n: int, like: Tensor) -> Tensor:
     """(nodes, 3): takes weighted terms to their sum and their last two Legendre coefficients."""
     vectors = _jacobi(n)[1]
     return (vectors[[0, -2, -1]] / vectors[0]).T.to(like)
@@ -58,7 +58,7 @@ def _last_coefficients(n: int, like: Tensor) -> Tensor:
 
 def evaluate(rows: Rows, panels: Panels) -> _Values:
     """What both passes need, at the nodes of some panels."""
-    nodes, weights = _gauss_legendre(_NODES, panels.left)
+    nodes, weights = gauss_legendre(NODES, panels.left)
     t = panels.left[:, None] + panels.length[:, None] * nodes
     part = rows.take(panels.row)
     inverse = 1 / part.width.unsqueeze(-1)
@@ -158,7 +158,7 @@ def hiding(rows: Rows, panels: Panels) -> Tensor:
 
 def parts(panels: Panels, rows: Rows) -> list[Panels]:
     """The panels in groups that fit into the cache."""
-    size = max(1, _ELEMENTS // (rows.mean.shape[-1] * _NODES))
+    size = max(1, _ELEMENTS // (rows.mean.shape[-1] * NODES))
     return [Panels(*part) for part in zip(*(x.split(size) for x in panels))]
 
 
@@ -170,6 +170,6 @@ def _misses(rows: Rows, panels: Panels) -> Tensor:
     """
     values = evaluate(rows, panels)
     terms = (values.log_rate + (values.total + values.log_weight).unsqueeze(1)).exp()
-    found, *last = (terms @ _last_coefficients(_NODES, terms)).unbind(-1)
+    found, *last = (terms @ last_coefficients(NODES, terms)).unbind(-1)
     rough_part = (last[0].abs() + last[1].abs()).square() / found.clamp(min=1e-300)
     return (found.sum(1) - _mass(rows, panels)).abs() + torch.minimum(rough_part, found).amax(1)

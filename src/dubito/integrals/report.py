@@ -18,7 +18,8 @@ class Report:
         reason: why this method, in a few words.
         points: nodes per row (the most any row took) or draws.
         error: estimated absolute error per example: of log p for a likelihood, of the probabilities (largest over
-            classes) for all classes. None where nothing was estimated.
+            classes) for all classes. Of draws it is one standard error, which some rows exceed. None where nothing
+            was estimated.
         tol: the tolerance asked for.
     """
 

@@ -29,11 +29,11 @@ def corrupt(
     ``exact=False``: each label is drawn by itself from its row of T.
 
     ``exact=True`` (or "redrawn"): every row is split as ``T_i = (1 - r_i) e_i + r_i q_i`` with the own class
-    as likely in q_i as the least likely other class, so ``r_i = 1 - T_ii + min_{j != i} T_ij``. Classes with
-    the same (r, q) form one group; in a group of n labels exactly ``ceil(r n)``, chosen at random, are drawn
-    anew from q. For `resample` this draws exactly ``ceil(r N)`` labels of the whole set anew, over all
-    classes; for `asymmetric` it moves exactly ``ceil(r n_c)`` labels of each class in the map; for
-    `class_dependent` it draws ``ceil(r_c n_c)`` of each class anew.
+    as likely in q_i as the least likely class, so ``r_i = 1 - T_ii + min_j T_ij``. Classes with the same (r, q)
+    form one group; in a group of n labels exactly ``ceil(r n)``, chosen at random, are drawn anew from q. For
+    `resample` this draws exactly ``ceil(r N)`` labels of the whole set anew, over all classes; for `asymmetric`
+    it moves exactly ``ceil(r n_c)`` labels of each class in the map; for `class_dependent` it draws
+    ``ceil(r_c n_c)`` of each class anew.
 
     ``exact="changed"``: the same groups, but exactly ``ceil((1 - T_ii) n)`` labels end up wrong. Resampling
     and flipping to another class share one matrix, so this has to be said.
