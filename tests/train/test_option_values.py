@@ -34,7 +34,7 @@ ln = losses.logistic_normal_nll
         (partial(losses.bi_tempered, iterations=0), heads.Point, "iterations out of range"),
         (partial(ln, lam=0.0), heads.LogisticNormal, "lam is out of range"),
         (partial(ln, lam=0.5, smoothing=0.0), heads.LogisticNormal, "smoothing is out of range"),
-        (partial(ln, lam=0.5, temperature=0.0), heads.LogisticNormal, "temperature is out of range"),
+        (partial(ln, lam=0.5, temperature=0.0), heads.LogisticNormal, "differ in temperature"),
         (partial(ln, lam=0.5, covariance="diagonal"), heads.LogisticNormal, "differ in covariance"),
         (partial(ln, lam=0.5, dummy=False), heads.LogisticNormal, "differ in dummy"),
     ],
