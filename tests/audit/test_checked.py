@@ -178,3 +178,11 @@ def test_the_sample_hardly_changes_where_neighbours_of_the_ranking_change_places
     assert len(set(sample.tolist()) & set(spot_check(swapped, 100).tolist())) >= 98
     place = np.argsort(order)[sample]
     assert (place // 30 == np.arange(100)).all(), "one of each thirty of the ranking"
+
+
+def test_the_sample_has_nothing_to_do_with_simulated_noise():
+    """Who simulates noise draws numbers as well, with 0 for a seed more often than not."""
+    order = np.random.default_rng(1).permutation(4000)
+    for seed in range(20):
+        wrong = np.random.default_rng(seed).random(4000) < 0.2
+        assert 0.05 < wrong[spot_check(order, 100)].mean() < 0.4

@@ -154,13 +154,13 @@ def spot_check(order: Array, n: int = SPOT) -> Array:
     """Rows to check that tell most about all: one of each of n equal parts of the ranking.
 
     Which one is drawn by the number of the row: two rows that change places in the ranking, as they do by the last
-    digits of a fit, rarely change the sample.
+    digits of a fit, rarely change the sample. The seed of the draws is one that nobody simulates noise with.
 
     Example:
         >>> spot_check(np.arange(10), 3).tolist()
-        [3, 6, 8]
+        [1, 5, 7]
     """
     n = min(n, len(order))
-    drawn = np.random.default_rng(0).random(int(order.max(initial=-1)) + 1)
+    drawn = np.random.default_rng(list(b"spot check")).random(int(order.max(initial=-1)) + 1)
     parts = np.array_split(order, n) if n else []
     return np.array([part[drawn[part].argmin()] for part in parts], dtype=np.int64)

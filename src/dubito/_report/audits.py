@@ -11,7 +11,6 @@ from .data import Annotator, Check, Fact, Matrix, ReportData, Suspicion
 if TYPE_CHECKING:
     from .._audit import Audit
 
-FEW_WRONG = 0.02  # share of wrong labels up to which a set counts as clean
 SENTENCES = {
     "none": "There is hardly any label noise that shows",
     "symmetric": "Wrong labels go to all other classes alike (symmetric noise)",
@@ -19,15 +18,13 @@ SENTENCES = {
     "class-dependent": "How often labels are wrong, and what they become, depends on the class",
     "input-dependent": "How often labels are wrong depends on the input, beyond its class",
     "annotator-specific": "How often labels are wrong depends on who gave them",
+    "unclear": "What kind of noise that is, these labels cannot tell",
 }
 
 
 def kind_of(audit: Audit) -> tuple[str, str]:
     """The kind of noise by name and in a sentence; there may be noise whose kind so few labels do not tell."""
-    name = audit.kind.name
-    if name == "none" and audit.noise_rate.value >= FEW_WRONG:
-        return "unclear", "What kind of noise that is, these labels cannot tell"
-    return name, SENTENCES.get(name, name)
+    return audit.noise, SENTENCES.get(audit.noise, audit.noise)
 
 
 def from_audit(
@@ -100,22 +97,32 @@ def _picture(thumbnails: Any, row: int) -> Any:
 
 
 def _summary(audit: Audit) -> list[str]:
-    rate, N = audit.noise_rate, audit.unchecked
-    spread = (
-        "" if rate.low == rate.high else f" (95 % interval {100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
-    )
+    N = audit.unchecked
     of = f"{N:,} labels" if len(audit.given) == N else f"{N:,} unchecked labels"
-    return [
-        f"About {100 * rate.value:.1f} % of the {of} are wrong{spread}.",
-        f"{kind_of(audit)[1]}.",
-        worth_checking(audit),
-    ]
+    return [how_many(audit, of), f"{kind_of(audit)[1]}.", worth_checking(audit)]
+
+
+def how_many(audit: Audit, of: str) -> str:
+    """How many labels are wrong, and what the interval leaves out; of a model that knows nothing, the interval."""
+    rate = audit.noise_rate
+    span = f"{100 * rate.low:.1f} to {100 * rate.high:.1f} %"
+    if audit.informed < 0.5:
+        return f"The model cannot tell which of the {of} are wrong: it may be {span}."
+    spread = "" if rate.low == rate.high else f" (95 % interval {span})"
+    if audit.beyond is None:
+        return f"About {100 * rate.value:.1f} % of the {of} are wrong{spread}."
+    return (
+        f"About {100 * rate.value:.1f} % of the {of} show as wrong{spread}; where people err on the very items "
+        f"that are hard, up to {100 * audit.beyond:.0f} % are."
+    )
 
 
 def worth_checking(audit: Audit) -> str:
     """What checking the first labels brings: as many as find half of the errors."""
     if not audit.plan:
         return "Every label was checked."
+    if audit.informed < 0.5:
+        return "Check the spot sample first: the list of suspicious labels finds no more errors than chance would."
     half = 0.5 * audit.noise_rate.value * audit.unchecked
     worth = next((p for p in audit.plan if p.found.value >= half), audit.plan[-1])
     return (
