@@ -37,6 +37,7 @@ def from_audit(
         raise DubitoError(
             "cannot report on this", expected="ReportData or an Audit", got=type(audit).__name__
         )
+    told = audit.informed >= 0.5  # a list that is no better than chance would only mislead
     names = [str(c) for c in audit.classes.tolist()]
     low, high = audit.transition_interval[..., 0], audit.transition_interval[..., 1]
     known = bool((low < high).any())  # no refits, no intervals: those of no width would look like certainty
@@ -65,7 +66,7 @@ def from_audit(
                 s.neighbours,
                 _picture(thumbnails, s.row),
             )
-            for s in audit.suspicious(most)
+            for s in audit.suspicious(most if told else 0)
         ],
         plan=[
             Check(
@@ -73,7 +74,7 @@ def from_audit(
                 Fact("errors found", p.found.value, p.found.low, p.found.high),
                 Fact("error rate left", p.left.value, p.left.low, p.left.high),
             )
-            for p in audit.plan
+            for p in (audit.plan if told else ())
         ],
         notes=audit.notes,
         command=command,
@@ -107,7 +108,10 @@ def how_many(audit: Audit, of: str) -> str:
     rate = audit.noise_rate
     span = f"{100 * rate.low:.1f} to {100 * rate.high:.1f} %"
     if audit.informed < 0.5:
-        return f"The model cannot tell which of the {of} are wrong: it may be {span}."
+        return (
+            f"The model cannot tell which of the {of} are wrong, nor how many: from {100 * rate.low:.0f} to "
+            f"{100 * rate.high:.0f} % would fit."
+        )
     spread = "" if rate.low == rate.high else f" (95 % interval {span})"
     if audit.beyond is None:
         return f"About {100 * rate.value:.1f} % of the {of} are wrong{spread}."
