@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
@@ -110,3 +112,33 @@ def test_classes_of_a_small_table_keep_their_places_under_pairwise_errors(streng
     model = make_pipeline(StandardScaler(), LogisticRegression(C=strength))
     probs = cross_val_predict(model, x, labels, cv=3, method="predict_proba")
     assert roc_auc_score(wrong, audit(labels, probs, bootstrap=0).p_wrong) > 0.8
+
+
+def test_a_report_says_how_far_to_check(symmetric):
+    """As long as most of the labels that a step adds are wrong, checking goes on: half of the errors is no end."""
+    found = audit(symmetric.labels, symmetric.probs, bootstrap=0)
+    said = from_audit(found).summary[2]
+    checked = int(said.split()[2].replace(",", ""))
+    steps = [p.checked for p in found.plan]
+    assert checked in steps
+    before = steps[steps.index(checked) - 1]
+    assert found.p_wrong[found.order[before:checked]].mean() >= 0.5
+    after = steps[steps.index(checked) + 1]
+    assert found.p_wrong[found.order[checked:after]].mean() < 0.5
+
+
+def test_a_report_of_a_blind_model_lists_nothing():
+    labels, _, rng = some_labels(3, 300, 0.1, 0)
+    made = from_audit(audit(labels, ignorant("network", labels, 3, rng), bootstrap=4))
+    assert not made.suspicions
+    assert not made.plan
+    assert next(f.value for f in made.noise if f.name == "wrong labels") == "not known"
+
+
+def test_the_first_sentence_says_what_the_interval_may_miss(symmetric):
+    found = audit(symmetric.labels, symmetric.probs, bootstrap=4)
+    assert found.beyond is None
+    assert "show as wrong" not in from_audit(found).summary[0]
+    found = replace(found, unseen=2 * found.noise_rate.high)
+    assert "show as wrong" in from_audit(found).summary[0]
+    assert f"up to {100 * found.unseen:.0f} % are" in from_audit(found).summary[0]

@@ -9,7 +9,7 @@ from ..errors import DubitoError
 from .data import Annotator, Check, Fact, Matrix, ReportData, Suspicion
 
 if TYPE_CHECKING:
-    from .._audit import Audit
+    from .._audit import Audit, Step
 
 SENTENCES = {
     "none": "There is hardly any label noise that shows",
@@ -106,7 +106,7 @@ def _summary(audit: Audit) -> list[str]:
 def how_many(audit: Audit, of: str) -> str:
     """How many labels are wrong, and what the interval leaves out; of a model that knows nothing, the interval."""
     rate = audit.noise_rate
-    span = f"{100 * rate.low:.1f} to {100 * rate.high:.1f} %"
+    span = _span(audit)
     if audit.informed < 0.5:
         return (
             f"The model cannot tell which of the {of} are wrong, nor how many: from {100 * rate.low:.0f} to "
@@ -121,18 +121,31 @@ def how_many(audit: Audit, of: str) -> str:
     )
 
 
+def _span(audit: Audit) -> str:
+    return f"{100 * audit.noise_rate.low:.1f} to {100 * audit.noise_rate.high:.1f} %"
+
+
 def worth_checking(audit: Audit) -> str:
-    """What checking the first labels brings: as many as find half of the errors."""
+    """What checking the first labels brings: while most are wrong, and as many as find half of the errors."""
     if not audit.plan:
         return "Every label was checked."
     if audit.informed < 0.5:
         return "Check the spot sample first: the list of suspicious labels finds no more errors than chance would."
     half = 0.5 * audit.noise_rate.value * audit.unchecked
+    steps = zip((None, *audit.plan), audit.plan)
+    rewarding = [p for before, p in steps if _new(before, p) >= 0.5]
     worth = next((p for p in audit.plan if p.found.value >= half), audit.plan[-1])
+    worth = max(worth, *rewarding, key=lambda p: p.checked) if rewarding else worth
     return (
         f"Checking the {worth.checked:,} most suspicious labels finds about {worth.found.value:,.0f} errors and "
         f"leaves {100 * worth.left.value:.1f} % wrong."
     )
+
+
+def _new(before: Step | None, step: Step) -> float:
+    """The share of errors among the labels that a step checks beyond the one before."""
+    checked, found = (0, 0.0) if before is None else (before.checked, before.found.value)
+    return (step.found.value - found) / (step.checked - checked)
 
 
 def _facts(audit: Audit) -> list[Fact]:
@@ -146,9 +159,9 @@ def _facts(audit: Audit) -> list[Fact]:
 
 def _noise(audit: Audit) -> list[Fact]:
     rate, best = audit.noise_rate, audit.kind.evidence[0].bic
-    per_cent = [round(100 * share, 1) for share in (rate.value, rate.low, rate.high)]
+    known = f"{100 * rate.value:.1f} %" if audit.informed >= 0.5 else "not known"
     out = [
-        Fact("wrong labels, in per cent", per_cent[0], per_cent[1], per_cent[2]),
+        Fact("wrong labels", known, note=f"95 % interval {_span(audit)}" if rate.low < rate.high else ""),
         Fact("kind of noise", kind_of(audit)[0]),
     ]
     for e in audit.kind.evidence:
