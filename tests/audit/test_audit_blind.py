@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_digits, load_iris
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -142,3 +144,25 @@ def test_the_first_sentence_says_what_the_interval_may_miss(symmetric):
     found = replace(found, unseen=2 * found.noise_rate.high)
     assert "show as wrong" in from_audit(found).summary[0]
     assert f"up to {100 * found.unseen:.0f} % are" in from_audit(found).summary[0]
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_neighbours_that_see_little_are_not_taken_for_noise(rate):
+    """Digits by their first axis: a third of the neighbours' votes are right, and none of fifteen is no proof."""
+    x, true = load_digits(return_X_y=True)
+    axis = PCA(1, random_state=0).fit_transform(x)
+    rng = np.random.default_rng(0)
+    labels = np.where(rng.random(len(true)) < rate, (true + rng.integers(1, 10, len(true))) % 10, true)
+    probs = cross_val_predict(KNeighborsClassifier(15), axis, labels, cv=5, method="predict_proba")
+    found = audit(labels, probs, bootstrap=2)
+    assert found.noise_rate.value < 0.3
+    assert found.noise_rate.low <= (labels != true).mean() <= found.noise_rate.high
+    assert (found.p_wrong > 0.9).sum() <= 5
+
+
+def test_half_of_the_least_count_stands_for_a_zero():
+    probs = np.array([[0.0, 0.2, 0.8], [0.0, 0.0, 1.0], [0.4, 0.4, 0.2]])
+    x = centred_logs(probs)
+    np.testing.assert_allclose(x[0] - x[0, 1], np.log([0.5, 1, 4]), rtol=0.05)
+    one = centred_logs(np.eye(4))
+    np.testing.assert_allclose(one[0, 0] - one[0, 1], np.log(8))

@@ -11,8 +11,9 @@ Array = np.ndarray[Any, Any]
 
 FLOOR = 1e-6  # probabilities below are taken as this: what a model calls impossible is merely very unlikely
 COUNTED = (
-    1e-4  # the same for models that count (trees, neighbours) and for rounded files: a zero there says little
+    1e-4  # the least for models that count (trees, neighbours) and rounded files: a zero there says little
 )
+SMALL = 0.01  # quantile of their other probabilities, of which a zero is taken as half
 ZEROS = 0.01  # share of exact zeros by which they are known
 RIDGE = 1e-2  # pull of the calibration matrix towards b times the identity, per label
 CALM = 1e-2  # pull of b towards 0, once: where all b are as likely, as for hard predictions, it stays small
@@ -50,8 +51,14 @@ def blend(rates: Array, to: Array) -> Array:
 
 
 def centred_logs(probs: Array) -> Array:
-    """Log-probabilities, floored, minus their mean over the classes: the input of the calibration."""
-    floor = COUNTED if (probs == 0).mean() > ZEROS else FLOOR
+    """Log-probabilities, floored, minus their mean over the classes: the input of the calibration.
+
+    Where a model counts, 0 of 15 neighbours is taken as half a neighbour, and not as an impossible class.
+    """
+    floor = FLOOR
+    if (probs == 0).mean() > ZEROS:
+        least = float(np.quantile(probs[probs > 0], SMALL)) / 2
+        floor = min(max(least, COUNTED), 0.5 / probs.shape[1])
     logs = np.log(np.maximum(probs, floor))
     out: Array = logs - logs.mean(1, keepdims=True)
     return out
