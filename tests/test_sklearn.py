@@ -169,13 +169,9 @@ def test_label_quality_where_classes_cannot_be_told_apart_is_the_models_own_prob
     from dubito.sklearn import _quality
 
     rng = np.random.default_rng(0)
-    for _ in range(50):  # pure chance: some draw makes another label the commonest of a class
-        labels, p = rng.integers(0, 2, 40), rng.uniform(0.3, 0.7, 40)
-        probs = np.stack([p, 1 - p], 1)
-        if (audit(labels, probs, bootstrap=0).transition.argmax(1) != np.arange(2)).any():
-            break
-    else:
-        pytest.fail("no draw puts classes out of order")
+    labels, p = rng.integers(0, 2, 40), rng.uniform(0.3, 0.7, 40)  # pure chance
+    probs = np.stack([p, 1 - p], 1)
+    assert audit(labels, probs, bootstrap=0).informed < 0.5
     assert (_quality(labels, probs) == np.where(labels == 0, p, 1 - p)).all()
     many = rng.dirichlet(np.ones(101), 202)
     assert (_quality(np.arange(202) % 101, many) == [many[i, i % 101] for i in range(202)]).all()

@@ -80,7 +80,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         transition_matrix_: ``T[true, observed]``, where the method is given, estimates or learns one.
         label_quality_: probability that each training label is right: one minus `p_wrong` of `dubito.audit`, by
             the probabilities of models that did not see the label (with `cv`). With more than a hundred classes,
-            or where noise is so strong that the audit cannot tell which class is which, it is those models' own
+            or where the audit cannot tell (very strong noise, models that know nothing), it is those models' own
             probability of the label, which is a score.
 
     Example:
@@ -287,7 +287,7 @@ def _quality(labels: Array, probs: Array) -> Array:
         return own
     found = audit(labels, probs, bootstrap=0, neighbours=0)
     in_order = (found.transition.argmax(1) == np.arange(K)).all()
-    return 1 - found.p_wrong if in_order else own
+    return 1 - found.p_wrong if in_order and found.informed >= 0.5 else own
 
 
 def _transition(run: Run) -> Array | None:

@@ -12,8 +12,9 @@ def test_a_networks_small_numbers_stay_apart_and_counted_zeros_do_not_shout():
     spoken = np.array([[1 - 3e-6, 2e-6, 1e-6], [1 - 3e-5, 2e-5, 1e-5]])
     assert len(np.unique(centred_logs(spoken).round(6))) == 6
     counted = np.array([[1.0, 0.0, 0.0], [0.9, 0.1, 0.0]])
-    x = centred_logs(counted)
-    assert abs(np.ptp(x[0]) - np.log(1e4)) < 1e-9
+    assert np.ptp(centred_logs(counted)[0]) < np.log(1 / 0.05)
+    rounded = np.array([[1.0, 0.0, 0.0], [1 - 2e-4, 1e-4, 1e-4]])
+    assert abs(np.ptp(centred_logs(rounded)[0]) - np.log(1e4)) < 1e-9
 
 
 def test_an_overconfident_model_does_not_hide_noise():

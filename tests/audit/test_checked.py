@@ -82,20 +82,37 @@ def gap(found, labels, true):
     return sum(abs(p[place == b].sum() - wrong[place == b].sum()) for b in range(10)) / len(p)
 
 
-def test_a_hundred_checks_put_the_numbers_right():
-    labels, true, probs = hard()
-    blind = audit(labels, probs, bootstrap=0)
-    known = [None] * len(labels)
-    for row in blind.spot_check(100):
-        known[row] = int(true[row])
-    seen = audit(labels, probs, checked=known, bootstrap=4)
+@pytest.fixture(scope="module")
+def checked_runs():
+    """Given and true labels, the audit without checks and the one with a hundred, for some seeds."""
+    runs = []
+    for seed in range(6):
+        labels, true, probs = hard(seed, n=1000)
+        blind = audit(labels, probs, bootstrap=0)
+        known = [None] * len(labels)
+        for row in blind.spot_check(100):
+            known[row] = int(true[row])
+        runs.append((labels, true, blind, audit(labels, probs, checked=known, bootstrap=4)))
+    return runs
+
+
+def test_a_hundred_checks_put_the_numbers_right(checked_runs):
+    """A hundred checks are a draw: what they bring is judged on average, and what must never happen one by one."""
+    before = np.array([gap(blind, labels, true) for labels, true, blind, _ in checked_runs])
+    after = np.array([gap(seen, labels, true) for labels, true, _, seen in checked_runs])
+    assert before.min() > 0.2
+    assert after.mean() < 0.08
+    assert (after < 0.5 * before).all()
+    rates = [(labels != true)[seen.checked < 0].mean() for labels, true, _, seen in checked_runs]
+    said = [seen.noise_rate for *_, seen in checked_runs]
+    assert sum(r.low < rate < r.high for r, rate in zip(said, rates)) >= len(rates) - 1
+    assert max(abs(r.value - rate) for r, rate in zip(said, rates)) < 0.15
+    assert min(rate - blind.noise_rate.value for rate, (_, _, blind, _) in zip(rates, checked_runs)) > 0.2
+
+
+def test_what_was_checked_is_settled_and_the_others_keep_their_order(checked_runs):
+    labels, _, blind, seen = checked_runs[0]
     rest = seen.checked < 0
-    rate = (labels != true)[rest].mean()
-    assert gap(blind, labels, true) > 0.2
-    assert gap(seen, labels, true) < 0.08
-    assert seen.noise_rate.low < rate < seen.noise_rate.high
-    assert abs(seen.noise_rate.value - rate) < 0.1 < rate - blind.noise_rate.value
-    # What was checked is settled, comes last, and leaves the order of the others as it was.
     assert set(np.unique(seen.p_wrong[~rest])) <= {0.0, 1.0}
     assert sorted(seen.order[-100:].tolist()) == sorted(blind.spot_check(100))
     assert seen.order[:-100].tolist() == [r for r in blind.order.tolist() if rest[r]]
@@ -151,3 +168,21 @@ def test_moved_probabilities_and_the_sample():
     np.testing.assert_allclose(moved, [[0.4, 0.4, 0.2], [0.5, 0.25, 0.25]])
     assert spot_check(np.arange(5), 9).tolist() == [0, 1, 2, 3, 4]
     assert spot_check(np.arange(0), 9).tolist() == []
+
+
+def test_the_sample_hardly_changes_where_neighbours_of_the_ranking_change_places():
+    """The last digits of a fit differ between machines; which labels are to be checked must not hang on them."""
+    order = np.random.default_rng(0).permutation(3000)
+    swapped = order.reshape(-1, 2)[:, ::-1].ravel()
+    sample = spot_check(order, 100)
+    assert len(set(sample.tolist()) & set(spot_check(swapped, 100).tolist())) >= 98
+    place = np.argsort(order)[sample]
+    assert (place // 30 == np.arange(100)).all(), "one of each thirty of the ranking"
+
+
+def test_the_sample_has_nothing_to_do_with_simulated_noise():
+    """Who simulates noise draws numbers as well, with 0 for a seed more often than not."""
+    order = np.random.default_rng(1).permutation(4000)
+    for seed in range(20):
+        wrong = np.random.default_rng(seed).random(4000) < 0.2
+        assert 0.05 < wrong[spot_check(order, 100)].mean() < 0.4

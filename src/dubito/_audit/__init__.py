@@ -21,11 +21,12 @@ from .likelihood import (
     fit,
     posterior,
     prior_strength,
+    tempered,
 )
 from .notes import notes
 from .plan import Z, around, relabel_plan
 from .result import Audit, Estimate, Step, Suspect
-from .shares import explain, judge, settle, shrink, unforetold
+from .shares import blind, either, explain, judge, knowing, settle, shrink, unforetold
 
 __all__ = ["Audit", "Estimate", "Evidence", "Groups", "Kind", "Step", "Suspect", "audit"]
 
@@ -59,7 +60,8 @@ def audit(
     grows where the model doubts, as far as the labels leave that open. Then
     ``P(true = k | x, y) ~ softmax(W log p + c)_k T[k, y]``, where each label's own share in T is taken out, and
     p_wrong is one minus the probability of the given label. No p_wrong is surer than the number of labels per class
-    allows (rule of succession).
+    allows (rule of succession). A model that foretells the labels no better than their shares do tells nothing:
+    then p_wrong differs between classes only, and the interval of the noise rate says how little is known.
 
     The probabilities must be out of fold: a model that saw a label will defend it. The numbers rest on the model:
     errors that look like the truth to it cannot be found, and the rates of a weak model are rough (see `notes`).
@@ -112,12 +114,18 @@ def _count(name: str, number: Any, expected: str, allowed: bool = True) -> None:
 def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
     y, K, known = inputs.labels, inputs.probs.shape[1], inputs.checked
     x = centred_logs(inputs.probs)
+    b, told = tempered(x, y)
+    x, informed = min(b, 1.0) * x, knowing(told, len(y))
     first = first_fit(x, y, inputs.probs)
-    weighed = explain(x, y, first)
+    weighed = either(explain(x, y, first), blind(y, K), informed)
     best = weighed.fit
     log_p = clean(best, x)
     q = judge(x, y, weighed, prior_strength(K))
-    draws, matrices = _refits(x, y, replace(first, heat=best.heat), weighed.share, bootstrap, seed)
+    begin = replace(first, heat=best.heat)
+    draws, matrices = _refits(x, y, begin, weighed.share, bootstrap, seed)
+    if draws is not None and matrices is not None:  # what is not of the fit stays as it is
+        draws = informed * draws + (1 - informed) * verdicts(q, y)[0]
+        matrices = informed * matrices + (1 - informed) * best.T
     doubt, T, fixed = weighed.error, best.T, None
     if known is not None and (known >= 0).any():
         q, draws, doubt, fixed = _corrected(q, y, known, draws, doubt, seed)
@@ -151,10 +159,11 @@ def _audit(inputs: Inputs, bootstrap: int, neighbours: int, seed: int) -> Audit:
         class_prior=prior,
         kind=decide(nested(log_p, y, best.T), groups, rate),
         plan=relabel_plan(p_wrong, todo, draws, doubt) if len(todo) else (),
-        notes=notes(inputs, best.T, log_p, noise_rate.high, missed, fixed is not None),
+        notes=notes(inputs, best.T, log_p, noise_rate.high, missed, informed, fixed is not None),
         nearby=_nearby(inputs.features, order[:200], neighbours),
         checked=known,
         unseen=None if fixed else max(missed, noise_rate.high),
+        informed=informed,
     )
 
 

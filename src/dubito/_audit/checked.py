@@ -151,12 +151,16 @@ def _missing(value: Any) -> bool:
 
 
 def spot_check(order: Array, n: int = SPOT) -> Array:
-    """Rows to check that tell most about all: n of them, evenly along the ranking.
+    """Rows to check that tell most about all: one of each of n equal parts of the ranking.
+
+    Which one is drawn by the number of the row: two rows that change places in the ranking, as they do by the last
+    digits of a fit, rarely change the sample. The seed of the draws is one that nobody simulates noise with.
 
     Example:
         >>> spot_check(np.arange(10), 3).tolist()
-        [1, 5, 8]
+        [1, 5, 7]
     """
     n = min(n, len(order))
-    out: Array = order[((np.arange(n) + 0.5) * (len(order) / max(n, 1))).astype(np.int64)]
-    return out
+    drawn = np.random.default_rng(list(b"spot check")).random(int(order.max(initial=-1)) + 1)
+    parts = np.array_split(order, n) if n else []
+    return np.array([part[drawn[part].argmin()] for part in parts], dtype=np.int64)

@@ -11,13 +11,15 @@ Array = np.ndarray[Any, Any]
 
 FLOOR = 1e-6  # probabilities below are taken as this: what a model calls impossible is merely very unlikely
 COUNTED = (
-    1e-4  # the same for models that count (trees, neighbours) and for rounded files: a zero there says little
+    1e-4  # the least for models that count (trees, neighbours) and rounded files: a zero there says little
 )
+SMALL = 0.01  # quantile of their other probabilities, of which a zero is taken as half
 ZEROS = 0.01  # share of exact zeros by which they are known
 RIDGE = 1e-2  # pull of the calibration matrix towards b times the identity, per label
+CALM = 1e-2  # pull of b towards 0, once: where all b are as likely, as for hard predictions, it stays small
 MOST_WRONG = 0.95  # of the labels of a class, wherever noise is hottest
 USUAL = 0.3  # noise rate of the second start
-ALIKE = 2.0  # difference of log-likelihoods up to which two fits are as good as each other
+ALIKE = 7.0  # log-odds against a class most of whose labels are another's: about one in a thousand
 MOST_CLASSES = 50  # above, and with few labels, calibration is one number b instead of a matrix
 
 
@@ -49,11 +51,41 @@ def blend(rates: Array, to: Array) -> Array:
 
 
 def centred_logs(probs: Array) -> Array:
-    """Log-probabilities, floored, minus their mean over the classes: the input of the calibration."""
-    floor = COUNTED if (probs == 0).mean() > ZEROS else FLOOR
+    """Log-probabilities, floored, minus their mean over the classes: the input of the calibration.
+
+    Where a model counts, 0 of 15 neighbours is taken as half a neighbour, and not as an impossible class.
+    """
+    floor = FLOOR
+    if (probs == 0).mean() > ZEROS:
+        least = float(np.quantile(probs[probs > 0], SMALL)) / 2
+        floor = min(max(least, COUNTED), 0.5 / probs.shape[1])
     logs = np.log(np.maximum(probs, floor))
     out: Array = logs - logs.mean(1, keepdims=True)
     return out
+
+
+def tempered(x: Array, labels: Array) -> tuple[float, float]:
+    """b >= 0 of the likeliest ``p(label | x) = softmax(b x + c)``, and its log-likelihood over that of c alone.
+
+    Shapes: x ``(N, K)``, labels ``(N,)``.
+    """
+    from scipy.optimize import minimize
+
+    rows, share = np.arange(len(x)), np.bincount(labels, minlength=x.shape[1]) / len(x)
+    level = np.log(np.maximum(share, 1e-300))
+    own, alone = share > 0, float(level[labels].sum())  # a class without labels would have c = -inf
+
+    def value(theta: Array) -> tuple[float, Array]:
+        log_p = _log_softmax(theta[0] * x + theta[1:] + level)
+        push = np.exp(log_p)
+        total = alone - float(log_p[rows, labels].sum())
+        push[rows, labels] -= 1
+        return total / len(x), np.concatenate([[np.vdot(push, x)], push.sum(0) * own]) / len(x)
+
+    bounds = [(0.0, None), *[(-10.0, 10.0)] * x.shape[1]]
+    begin = np.zeros(x.shape[1] + 1)
+    found = minimize(value, begin, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 100})
+    return float(found.x[0]), -float(found.fun) * len(x)
 
 
 def clean(fit: Fit, x: Array) -> Array:
@@ -139,8 +171,8 @@ def fit(
 ) -> Fit:
     """Maximise ``sum_n w_n log sum_k softmax(W x_n + c)_k T[k, y_n]`` less the penalties, by L-BFGS.
 
-    Penalties: ``RIDGE/2 |W - b I|^2`` per label with b the mean of W's diagonal, ``|c|^2 / 2``, and a
-    Dirichlet prior of T centred on symmetric noise at the present rate, which is renewed in each round.
+    Penalties: ``RIDGE/2 |W - b I|^2`` per label with b the mean of W's diagonal, ``CALM/2 b^2``, ``|c|^2 / 2``, and
+    a Dirichlet prior of T centred on symmetric noise at the present rate, which is renewed in each round.
     """
     for _ in range(rounds):
         begin = _Problem(x, labels, begin, weights).solve(steps)
@@ -160,7 +192,7 @@ def first_fit(x: Array, labels: Array, probs: Array) -> Fit:
     """The fit from the confident counts; where that is out of order, one from symmetric noise that is in order.
 
     With strong noise and a weak model the confident counts of a class can be mostly those of another, and the fit
-    stays there. The second is taken where it is in order and as likely, but for `ALIKE`.
+    stays there. The second is taken where it is in order and the first is not more likely by `ALIKE`.
     """
     found = fit(x, labels, start(probs, labels))
     if in_order(found):
@@ -224,10 +256,14 @@ class _Problem:
         off = W - np.trace(W) / self.K * np.eye(self.K)
         value = -total.sum() + RIDGE * self.total / 2 * (off**2).sum() + (c**2).sum() / 2
         value -= (self.prior * np.log(T)).sum()
+        b = np.trace(W) / self.K
+        value += CALM / 2 * b**2
         if self.full:
-            to_scale = (push.T @ self.x + RIDGE * self.total * off).ravel()
+            to_scale = (
+                push.T @ self.x + RIDGE * self.total * off + CALM * b / self.K * np.eye(self.K)
+            ).ravel()
         else:
-            to_scale = np.array([np.vdot(push, self.x)])
+            to_scale = np.array([np.vdot(push, self.x) + CALM * b])
         C = counts(self.through(q, log_p, T, total), self.labels, self.weights) + self.prior
         to_T = C.sum(1, keepdims=True) * T - C  # through the logits of the rows
         if self.alike:  # through the log-odds of the rate

@@ -10,21 +10,29 @@ from .result import HIDDEN
 
 UNSURE = 0.7  # mean certainty of the calibrated model below which its verdicts deserve doubt themselves
 FEW = 10  # labels per class below which a row of the matrix is mostly prior
+BLIND = (
+    "the model foretells the labels no better than how frequent they are: it cannot tell which of them are wrong; "
+    "see whether features, labels and the columns of probs belong together, or train a better model; how many are "
+    "wrong a spot sample tells (spot_check; --gold; in Python checked=)"
+)
 APART = 1 / 3  # of the items may have another likeliest class once calibrated
 
 
 def notes(
-    inputs: Inputs, T: Array, log_p: Array, high: float, missed: float, corrected: bool
+    inputs: Inputs, T: Array, log_p: Array, high: float, missed: float, informed: float, corrected: bool
 ) -> tuple[str, ...]:
     """What to keep in mind when reading an audit.
 
     Arguments:
         T: ``(K, K)`` fitted to the labels; log_p: ``(N, K)`` calibrated.
         high: upper end of the noise rate; missed: share of labels that cannot be foretold.
+        informed: probability that the model tells labels apart at all.
         corrected: whether checked labels have put the probabilities right.
     """
     y, K = inputs.labels, log_p.shape[1]
     certainty = float(np.exp(log_p.max(1)).mean())
+    if informed < 0.5:
+        return (BLIND,)
     out = [] if corrected else _exchanged(T, log_p, inputs.probs, inputs.classes)
     if certainty < UNSURE and not corrected:
         out.append(

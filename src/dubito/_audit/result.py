@@ -20,7 +20,8 @@ from .likelihood import Array
 
 WHY = ("model", "annotators", "prior")
 HIDDEN = 0.02  # wrong labels beyond the interval of the noise rate that are worth a note
-MUCH = 1.4  # times the upper end of that interval, and HIDDEN: worth a word wherever the rate is shown
+FEW_WRONG = 0.02  # share of wrong labels up to which a set counts as clean
+MUCH = 1.25  # times the upper end of that interval, and HIDDEN: worth a word wherever the rate is shown
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Audit:
         checked: ``(N,)`` true classes of labels that were checked, -1 elsewhere; None where none were told.
         unseen: share of labels that could be wrong where people err on the very items that are hard, which the
             interval of `noise_rate` does not cover. None where checked labels or several labels per item do.
+        informed: probability that the model tells labels apart at all; below a half it is of no use.
     """
 
     ids: Array
@@ -108,6 +110,13 @@ class Audit:
     nearby: dict[int, tuple[int, ...]] = field(default_factory=dict, repr=False)
     checked: Array | None = None
     unseen: float | None = None
+    informed: float = 1.0
+
+    @property
+    def beyond(self) -> float | None:
+        """`unseen` where that is much more than the interval of the noise rate says, None elsewhere."""
+        much = self.unseen is not None and self.unseen > MUCH * self.noise_rate.high + HIDDEN
+        return self.unseen if much else None
 
     @property
     def unchecked(self) -> int:
@@ -143,11 +152,17 @@ class Audit:
 
     def __repr__(self) -> str:
         rate = self.noise_rate
-        seen = self.unseen is None or self.unseen <= MUCH * rate.high + HIDDEN
-        more = "" if seen else f"; up to {100 * float(self.unseen or 0):.0f} if people err on hard items"
+        more = "" if self.beyond is None else f"; up to {100 * self.beyond:.0f} if people err on hard items"
+        span = f"({100 * rate.low:.1f} to {100 * rate.high:.1f}{more})"
+        if self.informed < 0.5:
+            return f"Audit({len(self.given)} labels, the model cannot tell which are wrong {span})"
+        return f"Audit({len(self.given)} labels, {100 * rate.value:.1f} % wrong {span}, {self.noise} noise)"
+
+    @property
+    def noise(self) -> str:
+        """The kind of noise by name, "unclear" where there may be noise whose kind so few labels do not tell."""
         return (
-            f"Audit({len(self.given)} labels, {100 * rate.value:.1f} % wrong "
-            f"({100 * rate.low:.1f} to {100 * rate.high:.1f}{more}), {self.kind} noise)"
+            "unclear" if self.kind.name == "none" and self.noise_rate.value >= FEW_WRONG else self.kind.name
         )
 
     def suspicious(self, n: int = 20) -> list[Suspect]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .likelihood import Array, Fit, blend, clean, counts, even, fit, in_order, posterior
+from .likelihood import ALIKE, Array, Fit, blend, clean, counts, even, fit, in_order, posterior
 
 COST = 2.5  # of an entry in use, in log-likelihood: settled on noise made at borders, in classes and in pairs
 
@@ -26,14 +26,16 @@ def odds_of_free(x: Array, labels: Array, free: Fit) -> float:
 
     The likelihood of a free matrix is larger in any case. What it costs is one for each of its K (K - 1) parameters
     but that of the rate (AIC), or, where that is less, COST for each entry in use: ``sum n / (n + 1)`` of them, n
-    the number of labels in an entry off the diagonal. With many classes most entries are never needed.
+    the number of labels in an entry off the diagonal. With many classes most entries are never needed. One that is
+    out of order costs `ALIKE` more.
     """
     plain, K = symmetric(x, labels, free), len(free.T)
     if not in_order(plain):
         return 1.0
+    exchanged = 0.0 if in_order(free) else ALIKE
     n = counts(posterior(clean(free, x), free.T, labels)[0], labels)[~np.eye(K, dtype=bool)]
     cost = min(COST * float((n / (n + 1)).sum()), K * (K - 1) - 1)
-    gain = free.log_likelihood - plain.log_likelihood - cost
+    gain = free.log_likelihood - plain.log_likelihood - cost - exchanged
     return 1 / (1 + math.exp(-min(max(gain, -50.0), 50.0)))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from .._audit import Audit, audit
 from .._files import make_folder
 from .._report import ReportData, report, without_names
-from .._report.audits import from_audit, kind_of
+from .._report.audits import from_audit, how_many, kind_of
 from ..crowd import CrowdLabels
 from ..data import LabelledData, read_npz
 from ..errors import DubitoError
@@ -197,11 +197,9 @@ def summary(found: Findings, aliases: Mapping[str, str] | None = None) -> Iterat
     def named(who: object) -> str:
         return (aliases or {}).get(str(who), str(who))
 
-    rate, names = a.noise_rate, [str(c) for c in a.classes.tolist()]
+    names = [str(c) for c in a.classes.tolist()]
     yield f"{len(a.given):,} labels{_checked(found)}, {len(names)} classes"
-    yield (
-        f"wrong labels: {100 * rate.value:.1f} % (95 % interval {100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
-    )
+    yield how_many(a, "labels")
     yield "kind of noise: " + " - ".join(kind_of(a))
     best = a.kind.evidence[0].bic
     yield "  evidence (BIC above the best): " + ", ".join(

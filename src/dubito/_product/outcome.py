@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._audit.result import FEW_WRONG
 from .._report import Fact, report
-from .._report.audits import FEW_WRONG
 from ..data import LabelledData
 from ..evaluate import predict
 from ..methods import parse

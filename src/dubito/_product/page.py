@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .._report import Annotator, Curve, Fact, Matrix, ReportData
-from .._report.audits import from_audit, kind_of, worth_checking
+from .._report.audits import from_audit, how_many, kind_of, worth_checking
 from ..data import LabelledData
 from .choice import Choice
 from .findings import Findings, People
@@ -62,20 +62,17 @@ def content(
 def _summary(
     found: Findings, metrics: Mapping[str, Mapping[str, Any]], choice: Choice, checked: str
 ) -> list[str]:
-    rate, N = found.audit.noise_rate, len(found.audit.given)
+    N = len(found.audit.given)
     left = " that were not checked" if checked and found.people is None else ""
     noisy, true = metrics["noisy_accuracy"], metrics.get("true_accuracy") or metrics["estimated_accuracy"]
     right = f"{100 * true['value']:.1f} % of the true classes"
     if "true_accuracy" not in metrics:
         roughly = "roughly " if found.audit.notes else ""
         right = f"by our estimate {roughly}{right} ({100 * true['low']:.1f} to {100 * true['high']:.1f} %)"
-    kind = kind_of(found.audit)[1]
-    wrong = (
-        f"About {100 * rate.value:.1f} % of the {N:,} labels{left} are wrong (95 % interval "
-        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} %): {kind[0].lower()}{kind[1:]}."
-    )
     return [
-        wrong if N else "Every label was checked: none is left to judge.",
+        f"{how_many(found.audit, f'{N:,} labels{left}')} {kind_of(found.audit)[1]}."
+        if N
+        else "Every label was checked: none is left to judge.",
         f"The model ({choice.method}) predicts {100 * noisy['value']:.1f} % of labels that it has not seen, "
         f"and {right}.",
         worth_checking(found.audit),

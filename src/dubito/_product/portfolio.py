@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .._report.audits import FEW_WRONG
+from .._audit.result import FEW_WRONG
 from ..papers.which import Evidence, evidence, table
 
 BASELINE = "ce"

@@ -9,9 +9,8 @@ from ..errors import DubitoError
 from .data import Annotator, Check, Fact, Matrix, ReportData, Suspicion
 
 if TYPE_CHECKING:
-    from .._audit import Audit
+    from .._audit import Audit, Step
 
-FEW_WRONG = 0.02  # share of wrong labels up to which a set counts as clean
 SENTENCES = {
     "none": "There is hardly any label noise that shows",
     "symmetric": "Wrong labels go to all other classes alike (symmetric noise)",
@@ -19,15 +18,13 @@ SENTENCES = {
     "class-dependent": "How often labels are wrong, and what they become, depends on the class",
     "input-dependent": "How often labels are wrong depends on the input, beyond its class",
     "annotator-specific": "How often labels are wrong depends on who gave them",
+    "unclear": "What kind of noise that is, these labels cannot tell",
 }
 
 
 def kind_of(audit: Audit) -> tuple[str, str]:
     """The kind of noise by name and in a sentence; there may be noise whose kind so few labels do not tell."""
-    name = audit.kind.name
-    if name == "none" and audit.noise_rate.value >= FEW_WRONG:
-        return "unclear", "What kind of noise that is, these labels cannot tell"
-    return name, SENTENCES.get(name, name)
+    return audit.noise, SENTENCES.get(audit.noise, audit.noise)
 
 
 def from_audit(
@@ -40,6 +37,7 @@ def from_audit(
         raise DubitoError(
             "cannot report on this", expected="ReportData or an Audit", got=type(audit).__name__
         )
+    told = audit.informed >= 0.5  # a list that is no better than chance would only mislead
     names = [str(c) for c in audit.classes.tolist()]
     low, high = audit.transition_interval[..., 0], audit.transition_interval[..., 1]
     known = bool((low < high).any())  # no refits, no intervals: those of no width would look like certainty
@@ -68,7 +66,7 @@ def from_audit(
                 s.neighbours,
                 _picture(thumbnails, s.row),
             )
-            for s in audit.suspicious(most)
+            for s in audit.suspicious(most if told else 0)
         ],
         plan=[
             Check(
@@ -76,7 +74,7 @@ def from_audit(
                 Fact("errors found", p.found.value, p.found.low, p.found.high),
                 Fact("error rate left", p.left.value, p.left.low, p.left.high),
             )
-            for p in audit.plan
+            for p in (audit.plan if told else ())
         ],
         notes=audit.notes,
         command=command,
@@ -100,28 +98,54 @@ def _picture(thumbnails: Any, row: int) -> Any:
 
 
 def _summary(audit: Audit) -> list[str]:
-    rate, N = audit.noise_rate, audit.unchecked
-    spread = (
-        "" if rate.low == rate.high else f" (95 % interval {100 * rate.low:.1f} to {100 * rate.high:.1f} %)"
-    )
+    N = audit.unchecked
     of = f"{N:,} labels" if len(audit.given) == N else f"{N:,} unchecked labels"
-    return [
-        f"About {100 * rate.value:.1f} % of the {of} are wrong{spread}.",
-        f"{kind_of(audit)[1]}.",
-        worth_checking(audit),
-    ]
+    return [how_many(audit, of), f"{kind_of(audit)[1]}.", worth_checking(audit)]
+
+
+def how_many(audit: Audit, of: str) -> str:
+    """How many labels are wrong, and what the interval leaves out; of a model that knows nothing, the interval."""
+    rate = audit.noise_rate
+    span = _span(audit)
+    if audit.informed < 0.5:
+        return (
+            f"The model cannot tell which of the {of} are wrong, nor how many: from {100 * rate.low:.0f} to "
+            f"{100 * rate.high:.0f} % would fit."
+        )
+    spread = "" if rate.low == rate.high else f" (95 % interval {span})"
+    if audit.beyond is None:
+        return f"About {100 * rate.value:.1f} % of the {of} are wrong{spread}."
+    return (
+        f"About {100 * rate.value:.1f} % of the {of} show as wrong{spread}; where people err on the very items "
+        f"that are hard, up to {100 * audit.beyond:.0f} % are."
+    )
+
+
+def _span(audit: Audit) -> str:
+    return f"{100 * audit.noise_rate.low:.1f} to {100 * audit.noise_rate.high:.1f} %"
 
 
 def worth_checking(audit: Audit) -> str:
-    """What checking the first labels brings: as many as find half of the errors."""
+    """What checking the first labels brings: while most are wrong, and as many as find half of the errors."""
     if not audit.plan:
         return "Every label was checked."
+    if audit.informed < 0.5:
+        return "Check the spot sample first: the list of suspicious labels finds no more errors than chance would."
     half = 0.5 * audit.noise_rate.value * audit.unchecked
+    steps = zip((None, *audit.plan), audit.plan)
+    rewarding = [p for before, p in steps if _new(before, p) >= 0.5]
     worth = next((p for p in audit.plan if p.found.value >= half), audit.plan[-1])
+    worth = max(worth, *rewarding, key=lambda p: p.checked) if rewarding else worth
     return (
         f"Checking the {worth.checked:,} most suspicious labels finds about {worth.found.value:,.0f} errors and "
         f"leaves {100 * worth.left.value:.1f} % wrong."
     )
+
+
+def _new(before: Step | None, step: Step) -> float:
+    """The share of errors among the labels that a step checks beyond the one before."""
+    checked, found = (0, 0.0) if before is None else (before.checked, before.found.value)
+    return (step.found.value - found) / (step.checked - checked)
 
 
 def _facts(audit: Audit) -> list[Fact]:
@@ -135,9 +159,9 @@ def _facts(audit: Audit) -> list[Fact]:
 
 def _noise(audit: Audit) -> list[Fact]:
     rate, best = audit.noise_rate, audit.kind.evidence[0].bic
-    per_cent = [round(100 * share, 1) for share in (rate.value, rate.low, rate.high)]
+    known = f"{100 * rate.value:.1f} %" if audit.informed >= 0.5 else "not known"
     out = [
-        Fact("wrong labels, in per cent", per_cent[0], per_cent[1], per_cent[2]),
+        Fact("wrong labels", known, note=f"95 % interval {_span(audit)}" if rate.low < rate.high else ""),
         Fact("kind of noise", kind_of(audit)[0]),
     ]
     for e in audit.kind.evidence:

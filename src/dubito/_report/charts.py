@@ -229,10 +229,12 @@ def short(value: Any) -> str:
 
 
 def percent(share: float) -> str:
-    """A share for people; a dash where there is none.
+    """A share for people; a dash where there is none. What is not certain is not called so.
 
     Example:
-        >>> percent(0.9854), percent(float("nan"))
-        ('98.5 %', '–')
+        >>> percent(0.9854), percent(0.99999), percent(float("nan"))
+        ('98.5 %', '> 99.9 %', '–')
     """
-    return f"{100 * share:.1f} %" if math.isfinite(share) else "–"
+    if not math.isfinite(share):
+        return "–"
+    return "> 99.9 %" if 0.9995 <= share < 1 else f"{100 * share:.1f} %"
