@@ -103,7 +103,7 @@ def auto(x: Array, y: Array, held: Array, seed: int) -> tuple[Array, str]:
     train = LabelledData(torch.tensor(x, dtype=torch.float32), torch.from_numpy(y), classes=classes)
     scale = scale_of(train)
     setting = Setting("mlp", (x.shape[1],), len(classes), None, budget(len(x), 64), seed=seed, device="cpu")
-    choice, run = learn(setting, "auto", scale.apply(train), linear=True, say=lambda _: None)
+    choice, run = learn(setting, "auto", scale.apply(train), table=True, say=lambda _: None)
     test = LabelledData(torch.tensor(held, dtype=torch.float32), torch.zeros(len(held), dtype=torch.int64))
     log_p = predict(run.model.cpu(), scale.apply(test)).log_p
     return log_p.argmax(-1).numpy(), choice.method + (" (linear)" if choice.network else "")

@@ -20,6 +20,7 @@ from torch import Generator, Tensor, nn
 from . import optim
 from ._crowd_methods import row_by_row
 from ._random import generator
+from .backbones.forest import Forest
 from .crowd import majority_vote
 from .data import LabelledData
 from .errors import DubitoError
@@ -117,6 +118,8 @@ def assemble(
         )
     source = generator(seed, 0, f"head{role}")
     head = stages.make_head(width, num_classes, num_annotators, generator=source, init=head_init)
+    if isinstance(backbone, Forest) and hasattr(head, "mean"):
+        nn.init.eye_(head.mean.weight)  # its features are classes already: training begins with what they say
     channel = stages.make_channel(num_classes, num_annotators)
     return Model(backbone, head, channel=channel, **stages.model)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from numbers import Integral
@@ -19,9 +18,9 @@ from . import optim
 from ._audit import audit
 from ._batches import WEIGHT
 from ._crowd_classifier import CrowdClassifier as CrowdClassifier
-from ._decay import decay_for
+from ._decay import FOREST, PERCEPTRON, decay_for
 from ._estimator_splits import groups_of, held_out, splitter_folds
-from ._estimators import check_positive, coded, filled, medians, network, seed_of, standardised, statistics
+from ._estimators import check_positive, coded, filled, forest_of, length, medians, network, seed_of, standardised, statistics
 from .backbones import MLP
 from .compose import train_method
 from .data import LabelledData
@@ -35,7 +34,6 @@ from .train import Run
 Array = np.ndarray[Any, Any]
 
 HIDDEN = (128,)
-FEWEST_EPOCHS, FEWEST_STEPS = 50, 400
 MOST_AUDITED = 100  # classes: an audit fits a matrix, and of a thousand it takes minutes
 
 
@@ -142,7 +140,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise DubitoError(
                 "the labels hold one class, which leaves nothing to learn", got=self.classes_.tolist()
             )
-        self._middle, self._gappy = medians(X) if self.backbone == "auto" else (np.zeros(0), np.zeros(0, int))
+        self._middle, self._gappy = medians(X) if self._reads_tables() else (np.zeros(0), np.zeros(0, int))
         X = self._whole(X)
         self._mean, self._scale = statistics(X) if self.standardize else (np.zeros(1), np.ones(1))
         weight = None if sample_weight is None else _weights(sample_weight, X)
@@ -154,8 +152,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             extra={k: v for k, v in {WEIGHT: weight, GROUP: groups_of(groups, X)}.items() if v is not None},
             name="training data",
         )
-        self.weight_decay_ = self._decay(data, seed)
-        run = self._train(data, self.weight_decay_, seed)
+        self.network_, self.weight_decay_ = self._chosen(data, seed)
+        run = self._train(data, seed)
         self.model_ = run.model.cpu().double()
         self.history_ = run.history
         self._transition = _transition(run)
@@ -200,12 +198,15 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.backbone == "auto"
+        tags.input_tags.allow_nan = self._reads_tables()
         return tags
+
+    def _reads_tables(self) -> bool:
+        return isinstance(self.backbone, str) and self.backbone in ("auto", FOREST)
 
     def _admitted(self) -> dict[str, Any]:
         """What inputs may be: a table, with gaps; or, for a network of one's own, any shape without."""
-        table = self.backbone == "auto"
+        table = self._reads_tables()
         return {
             "dtype": np.float64,
             "allow_nd": not table,
@@ -222,53 +223,61 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if not (value is None and name == "epochs"):
                 check_positive(value, name)
 
-    def _decay(self, data: LabelledData, seed: int) -> float:
-        if self.weight_decay is not None:
-            return self.weight_decay
-        return decay_for(partial(self._train, seed=seed), data, seed) if self.backbone == "auto" else 0.0
+    def _chosen(self, data: LabelledData, seed: int) -> tuple[str, float]:
+        """The network of this fit and its weight decay."""
+        if self.backbone == "auto" and self.weight_decay is None:
+            return decay_for(partial(self._train, seed=seed), data, seed)
+        names = {"auto": PERCEPTRON, FOREST: FOREST} if isinstance(self.backbone, str) else {}
+        return names.get(self.backbone, "given"), self.weight_decay or 0.0
 
-    def _train(self, data: LabelledData, weight_decay: float, seed: int) -> Run:
+    def _train(
+        self, data: LabelledData, seed: int, network: str | None = None, weight_decay: float | None = None
+    ) -> Run:
+        """A run of the method; with the network and decay of this fit, unless others are given to be tried."""
+        name = self.network_ if network is None else network
+        weight_decay = self.weight_decay_ if weight_decay is None else weight_decay
         method, params = (self.method, {}) if isinstance(self.method, Method) else parse(self.method)
         train, valid, select = data, None, "last"
         if self.validation_fraction is not None:
             train, valid = held_out(data, self.validation_fraction, seed)
             select = "best"
-        steps = math.ceil(len(train) / self.batch_size)
+        epochs, batch = length(name, len(train), self.batch_size)
         return train_method(
             method,
             params,
-            partial(_backbone, self.backbone, tuple(data.inputs.shape[1:])),  # type: ignore[union-attr]
+            partial(self._network, name, train),
             train,
             valid,
             seed=seed,
             num_classes=len(self.classes_),
-            epochs=max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / steps))
-            if self.epochs is None
-            else self.epochs,
-            batch_size=self.batch_size,
+            epochs=self.epochs or epochs,
+            batch_size=batch,
             optimizer=partial(optim.adam, lr=self.learning_rate, weight_decay=weight_decay, decay="networks"),
             select=select,
             device=self.device,
             progress=False,
         )
 
+    def _network(self, name: str, data: LabelledData, source: Generator) -> nn.Module:
+        """An untrained network, or a forest of this data."""
+        shape = tuple(data.inputs.shape[1:])  # type: ignore[union-attr]
+        if name == FOREST:
+            return forest_of(data, len(self.classes_), source)
+        if name == PERCEPTRON:
+            return MLP(shape[0], HIDDEN, init="glorot", generator=source)
+        return network(self.backbone, shape, source)
+
     def _label_quality(self, data: LabelledData, seed: int) -> Array:
         def classes_of(run: Run, part: LabelledData) -> Tensor:
             return predict(run.model.cpu(), part).log_p
 
         folds = int(self.cv) if isinstance(self.cv, Integral) else splitter_folds(self.cv, data)
-        train = partial(self._train, weight_decay=self.weight_decay_, seed=seed)
+        train = partial(self._train, seed=seed)
         found = out_of_fold(train, data, folds=folds, seed=seed, predict=classes_of)
         return _quality(data.labels.numpy(), found.double().softmax(-1).numpy())
 
     def _inputs(self, X: Array) -> Tensor:
         return standardised(X, self._mean, self._scale, self.standardize)
-
-
-def _backbone(backbone: Any, shape: tuple[int, ...], source: Generator) -> nn.Module:
-    if backbone == "auto":
-        return MLP(shape[0], HIDDEN, init="glorot", generator=source)
-    return network(backbone, shape, source)
 
 
 def _weights(sample_weight: Any, X: Array) -> Tensor:
