@@ -47,7 +47,7 @@ def last_near_best(scores: Mapping[Option, Array]) -> Option:
 
 
 def decay_for(train: Callable[..., Run], data: LabelledData, seed: int) -> tuple[str, float]:
-    """The network, "perceptron" or "forest", and the weight decay with the best accuracy on noisy labels out of fold.
+    """The network, perceptron or forest, and the weight decay with the best accuracy on noisy labels out of fold.
 
     The accuracy on noisy labels of examples that were held out falls where wrong labels are learned by heart, and
     also where a network is held back too much; where it cannot tell, as with few labels, the former is likelier,

@@ -11,16 +11,26 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Generator, Tensor, nn
 
 from . import optim
-from ._audit import audit
 from ._batches import WEIGHT
 from ._crowd_classifier import CrowdClassifier as CrowdClassifier
 from ._decay import FOREST, PERCEPTRON, decay_for
-from ._estimator_splits import groups_of, held_out, splitter_folds
-from ._estimators import check_positive, coded, filled, forest_of, length, medians, network, seed_of, standardised, statistics
+from ._estimator_splits import groups_of, held_out, label_quality, relative, splitter_folds
+from ._estimators import (
+    check_positive,
+    coded,
+    filled,
+    forest_of,
+    length,
+    medians,
+    network,
+    seed_of,
+    standardised,
+    statistics,
+)
 from .backbones import MLP
 from .compose import train_method
 from .data import LabelledData
@@ -34,7 +44,6 @@ from .train import Run
 Array = np.ndarray[Any, Any]
 
 HIDDEN = (128,)
-MOST_AUDITED = 100  # classes: an audit fits a matrix, and of a thousand it takes minutes
 
 
 class _MissingError(DubitoError, AttributeError):
@@ -143,7 +152,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self._middle, self._gappy = medians(X) if self._reads_tables() else (np.zeros(0), np.zeros(0, int))
         X = self._whole(X)
         self._mean, self._scale = statistics(X) if self.standardize else (np.zeros(1), np.ones(1))
-        weight = None if sample_weight is None else _weights(sample_weight, X)
+        weight = None if sample_weight is None else relative(sample_weight, X)
         seed = seed_of(self.random_state)
         data = LabelledData(
             self._inputs(X).to(torch.get_default_dtype()),
@@ -227,8 +236,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """The network of this fit and its weight decay."""
         if self.backbone == "auto" and self.weight_decay is None:
             return decay_for(partial(self._train, seed=seed), data, seed)
-        names = {"auto": PERCEPTRON, FOREST: FOREST} if isinstance(self.backbone, str) else {}
-        return names.get(self.backbone, "given"), self.weight_decay or 0.0
+        network = (FOREST if self.backbone == FOREST else PERCEPTRON) if self._reads_tables() else "given"
+        return network, self.weight_decay or 0.0
 
     def _train(
         self, data: LabelledData, seed: int, network: str | None = None, weight_decay: float | None = None
@@ -274,28 +283,10 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         folds = int(self.cv) if isinstance(self.cv, Integral) else splitter_folds(self.cv, data)
         train = partial(self._train, seed=seed)
         found = out_of_fold(train, data, folds=folds, seed=seed, predict=classes_of)
-        return _quality(data.labels.numpy(), found.double().softmax(-1).numpy())
+        return label_quality(data.labels.numpy(), found.double().softmax(-1).numpy())
 
     def _inputs(self, X: Array) -> Tensor:
         return standardised(X, self._mean, self._scale, self.standardize)
-
-
-def _weights(sample_weight: Any, X: Array) -> Tensor:
-    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    if weight.sum() <= 0:
-        raise DubitoError("no example counts", where="sample_weight", expected="a weight above 0")
-    return torch.from_numpy(weight / weight.mean()).float()
-
-
-def _quality(labels: Array, probs: Array) -> Array:
-    """Probability that each label is right: by an audit, or the model's own where that is lost or slow."""
-    own: Array = probs[np.arange(len(labels)), labels]
-    K = probs.shape[1]
-    if K > MOST_AUDITED:
-        return own
-    found = audit(labels, probs, bootstrap=0, neighbours=0)
-    in_order = (found.transition.argmax(1) == np.arange(K)).all()
-    return 1 - found.p_wrong if in_order else own
 
 
 def _transition(run: Run) -> Array | None:

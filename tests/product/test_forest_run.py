@@ -1,4 +1,4 @@
-"""Tables with thresholds: commands and estimator find a forest by noisy labels, and go on with it like any network."""
+"""Tables with thresholds: a forest is found by noisy labels, and goes on like any network."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def test_a_smooth_table_keeps_its_network():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 6))
     y = (x.sum(1) > 0).astype(int)
-    found = NoisyLabelClassifier(random_state=0, device="cpu").fit(x, np.where(rng.random(400) < 0.2, 1 - y, y))
+    found = NoisyLabelClassifier(random_state=0, device="cpu").fit(
+        x, np.where(rng.random(400) < 0.2, 1 - y, y)
+    )
     assert found.network_ == "perceptron"
 
 

@@ -182,11 +182,14 @@ def choose(folds: Folds, seed: int, *, table: bool = False) -> Choice:
     n, robust = len(folds.data), WITH_DECAY if WITH_DECAY in candidates else BASELINE
     again: list[tuple[str, dict[str, Any], tuple[str, ...]]] = []
     if table and noisy and n < LARGE:
-        less = ("linear", LINEAR, ON_LINEAR) if n < SMALL else ("weight decay", HELD_BACK, (winner, WITH_DECAY))
+        less = (
+            ("linear", LINEAR, ON_LINEAR) if n < SMALL else ("weight decay", HELD_BACK, (winner, WITH_DECAY))
+        )
         again.append(less)
     if table and not d.crowd and FEWEST <= n < LARGE:
         again.append((FOREST, for_forest(n), (robust,)))
     for word, changes, methods in again:
+        say(f"auto: once more{AS_SAID[word]}")
         leader, more = _challenged(leader, word, changes, methods, candidates, folds, seed, why)
         entries += more
     gain = race.interval(leader.scores - race.judged(BASELINE, {}, folds.count), "gain")[:3]
@@ -213,7 +216,9 @@ def _challenged(
     theirs, mine = race.judged(named, candidates[named], folds.count), leader.scores
     better = max(mine, theirs, key=np.mean)
     entries = tuple(
-        race.entry(f"{e.method} ({word})", better, race.judged(e.method, candidates[e.method], e.folds), e.folds)
+        race.entry(
+            f"{e.method} ({word})", better, race.judged(e.method, candidates[e.method], e.folds), e.folds
+        )
         for e in others
     )
     if word == FOREST:
@@ -264,7 +269,10 @@ def _told_of_other(word: str, method: str, theirs: Array, before: Leader, *, tak
     what, rest = {
         "linear": ("On a linear network with some weight decay, which has", "on the wider one"),
         "weight decay": (f"With a weight decay of {HELD_BACK['weight_decay']}, a network has", "without it"),
-        FOREST: ("On a forest of decision trees, which finds thresholds where networks find slopes", "before"),
+        FOREST: (
+            "On a forest of decision trees, which finds thresholds where networks find slopes",
+            "before",
+        ),
     }[word]
     found = (
         f"{what}{', ' if word == FOREST else ' less room for wrong labels: '}"

@@ -64,7 +64,13 @@ def budget(n: int, batch_size: int) -> int:
 def for_forest(n: int) -> dict[str, Any]:
     """What changes in the setting of n examples for a head on a forest."""
     epochs, batch = length(FOREST, n, 64)
-    return {"backbone": FOREST, "epochs": epochs, "batch_size": batch, "learning_rate": 0.01, "weight_decay": 0.0}
+    return {
+        "backbone": FOREST,
+        "epochs": epochs,
+        "batch_size": batch,
+        "learning_rate": 0.01,
+        "weight_decay": 0.0,
+    }
 
 
 def make_backbone(setting: Setting, source: Generator, data: LabelledData | None = None) -> nn.Module:

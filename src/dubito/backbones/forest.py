@@ -74,14 +74,16 @@ class Forest(nn.Module):
         Arguments:
             inputs: numbers ``(N, ...)``, flattened.
             labels: classes ``(N,)``; rows with -1 are left out.
-            trees, leaf: how many, and of how many rows each leaf is made at least; None takes that of `LEAVES` whose
-                trees say best which labels those rows have that they have not seen.
+            trees, leaf: how many, and of how many rows each leaf is made at least; None takes that of `LEAVES`
+                whose trees predict best the labels of rows that they have not seen.
             weight: how much each row counts ``(N,)``.
             generator: of what each split chooses among; None is a fresh one with seed 0.
         """
         kept = labels >= 0
         if not bool(kept.any()):
-            raise DubitoError("a forest needs labels to grow", where="labels", got=f"{len(labels):,} unlabelled")
+            raise DubitoError(
+                "a forest needs labels to grow", where="labels", got=f"{len(labels):,} unlabelled"
+            )
         x, y = inputs[kept].flatten(1).float().cpu(), labels[kept].cpu()
         w = torch.ones(len(x)) if weight is None else weight[kept].cpu()
         source = torch.Generator().manual_seed(0) if generator is None else generator
@@ -118,7 +120,9 @@ class Forest(nn.Module):
         parts: dict[str, list[Tensor]] = {"feature": [], "threshold": [], "child": [], "value": []}
         roots, count = [], 0
         for tree, classes in found:
-            pairs = torch.stack([torch.from_numpy(tree.children_left), torch.from_numpy(tree.children_right)], 1)
+            pairs = torch.stack(
+                [torch.from_numpy(tree.children_left), torch.from_numpy(tree.children_right)], 1
+            )
             ends = pairs[:, 0] < 0
             pairs = torch.where(ends.unsqueeze(1), torch.arange(len(pairs)).unsqueeze(1), pairs)
             p = torch.from_numpy(tree.value[:, 0])
@@ -160,6 +164,12 @@ class Forest(nn.Module):
                 setattr(self, name, mine.new_empty(state[prefix + name].shape))
         super()._load_from_state_dict(state, prefix, *rest)
         self.depth = _depth(self.root, self.child)
+
+
+def begin(backbone: nn.Module, head: nn.Module) -> None:
+    """Let a head on a forest begin with what the trees say: their classes are its classes."""
+    if isinstance(backbone, Forest) and isinstance(mean := getattr(head, "mean", None), nn.Linear):
+        nn.init.eye_(mean.weight)
 
 
 def _depth(root: Tensor, child: Tensor) -> int:
