@@ -62,17 +62,20 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         method: a method and its parameters, as ``"gce"``, ``"ln:temperature=0.5,lam=0.1"`` or ``"mine.py:mine"``;
             or a `Method`. GCE by default: on clean tables it is as good as plain training, where LN with few
             epochs may not be.
-        backbone: ``"auto"``, a small perceptron; a name for `backbones.build`, with images ``(N, C, H, W)`` for
-            networks that read them; or a function ``(shape, generator) -> network`` with `out_features`.
+        backbone: ``"auto"``, a small perceptron, or a forest where it is better; ``"forest"``; a name for
+            `backbones.build`, with images ``(N, C, H, W)`` for networks that read them; or a function
+            ``(shape, generator) -> network`` with `out_features`.
         cv: number of folds for `label_quality_`, of which none shares an input with another; or a splitter of
             scikit-learn, which cuts as it will; None: it is not computed.
         epochs: None: 50, or more where the data is so small that these make fewer than 400 steps.
         batch_size, learning_rate: of Adam.
         weight_decay: of Adam, on the network's matrices. None: with ``backbone="auto"`` it is chosen by noisy
             labels that were left out, since wrong labels are else learned by heart. Of 30 to 1,999 examples it is
-            the strongest of 0, 0.01 and 0.03 within one standard error of the best on five folds (16 networks are
-            trained instead of one: give a number where that is too long); of 2,000 to 49,999 the best of 0, 0.001
-            and 0.003 on as many folds as hold 1,000 labels (4 to 10 networks); 0 with other sizes and backbones.
+            the strongest of 0, 0.01 and 0.03 within one standard error of the best on five folds; of 2,000 to
+            49,999 the best of 0, 0.001 and 0.003 on as many folds as hold 1,000 labels. There a
+            `backbones.Forest` takes the place of the network if it predicts more of the same labels: it finds
+            thresholds that a network misses. So 5 to 21 networks are trained instead of one: give a number where
+            that is too long. 0 with other sizes and backbones.
         validation_fraction: share of the data that is held out to choose the epoch with the best accuracy on its
             noisy labels; None: all data is trained on, and the last epoch is taken.
         standardize: bring every feature (or channel) to mean 0 and deviation 1, and draw features in by asinh.
@@ -83,7 +86,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         classes_: the classes, sorted. n_features_in_, feature_names_in_: as usual.
         model_: the trained `Model`, in float64.
         history_: one record per epoch.
-        weight_decay_: what was trained with.
+        network_, weight_decay_: what was trained: "perceptron", "forest" or "given", and with which decay.
         transition_matrix_: ``T[true, observed]``, where the method is given, estimates or learns one.
         label_quality_: probability that each training label is right: one minus `p_wrong` of `dubito.audit`, by
             the probabilities of models that did not see the label (with `cv`). With more than a hundred classes,

@@ -13,6 +13,7 @@ from ..errors import DubitoError
 TREES = 60
 LEAVES = (4, 16)  # rows in each leaf at least: few where labels are good, more where many are wrong
 BAG, MOST_ROWS = 0.75, 8000  # of each tree: this share of the rows, and no more than so many
+MOST_NUMBERS = 400_000  # rows of a tree times classes, which bounds what its leaves hold
 WIDE = 16  # features that each split chooses among, where half of them or their root are not more
 DOUBT = 0.02  # of a uniform distribution in every prediction, whose logarithm is finite then
 ROWS = 1024  # judged at a time
@@ -46,6 +47,7 @@ class Forest(nn.Module):
     threshold: Tensor
     child: Tensor
     value: Tensor
+    share: Tensor
 
     def __init__(self, in_features: int, num_classes: int) -> None:
         super().__init__()
@@ -99,10 +101,11 @@ class Forest(nn.Module):
         """A tree by each seed, on its part of the rows."""
         from sklearn.tree import DecisionTreeClassifier
 
-        self.share = torch.tensor(min(BAG, MOST_ROWS / len(x)))
+        most = min(MOST_ROWS, MOST_NUMBERS // self.out_features)
+        self.share = torch.tensor(min(BAG, most / len(x)))
         few = math.ceil(max(x.shape[1] ** 0.5, min(x.shape[1] / 2, WIDE)))
         found = []
-        for bag, seed in zip(_bags(x, len(seeds), float(self.share)).T, seeds):
+        for bag, seed in zip(_bags(x, len(seeds), self.share).T, seeds):
             rows = bag if bool((weight[bag] > 0).any()) else weight > 0
             tree = DecisionTreeClassifier(min_samples_leaf=leaf, max_features=few, random_state=seed)
             tree.fit(x[rows].numpy(), y[rows].numpy(), weight[rows].numpy())
@@ -151,7 +154,7 @@ class Forest(nn.Module):
             node = self.child.take(2 * node + right)
         p = self.value.index_select(0, node.flatten()).view(n, trees, -1)
         if self.training:
-            unseen = (~_bags(x, trees, float(self.share))).to(p.dtype)
+            unseen = (~_bags(x, trees, self.share)).to(p.dtype)
             p = torch.einsum("ntk,nt->nk", p, unseen) / unseen.sum(1, keepdim=True).clamp(min=1)
         else:
             p = p.mean(1)
@@ -182,7 +185,7 @@ def _depth(root: Tensor, child: Tensor) -> int:
     return depth
 
 
-def _bags(x: Tensor, trees: int, share: float) -> Tensor:
+def _bags(x: Tensor, trees: int, share: Tensor | float) -> Tensor:
     """Whether each tree grows on each row ``(N, trees)``: by a hash of the row, the same wherever it is met."""
     bits = (x.float() + 0.0).contiguous().view(torch.int32).long()  # no negative zero
     key = torch.arange(1, x.shape[1] + 1, device=x.device) * _MIX[0]
@@ -190,4 +193,4 @@ def _bags(x: Tensor, trees: int, share: float) -> Tensor:
     mixed = row + torch.arange(1, trees + 1, device=x.device) * _MIX[0]
     for factor in _MIX[1:]:
         mixed = (mixed ^ (mixed >> 31)) * factor
-    return (mixed >> 33 & 0xFFFF) < round(share * 0x10000)
+    return (mixed >> 33 & 0xFFFF) < share * 0x10000
