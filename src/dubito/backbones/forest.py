@@ -108,7 +108,7 @@ class Forest(nn.Module):
         for bag, seed in zip(_bags(x, len(seeds), self.share).T, seeds):
             rows = bag if bool((weight[bag] > 0).any()) else weight > 0
             tree = DecisionTreeClassifier(min_samples_leaf=leaf, max_features=few, random_state=seed)
-            tree.fit(x[rows].numpy(), y[rows].numpy(), weight[rows].numpy())
+            tree.fit(x[rows].numpy(), y[rows].numpy(), weight[rows].numpy(), check_input=False)
             found.append((tree.tree_, torch.from_numpy(tree.classes_)))
         self._plant(found)
 
