@@ -40,6 +40,7 @@ MADE_COLUMNS = {
     "auto before": ("slopes", "auto"),
     "auto": ("forest", "auto"),
 }
+FEWEST_CASES = 3  # to speak of a mean gain
 KINDS = {
     "thresholds": ("bands", "levels", "votes", "tariff"),
     "smooth": ("waves", "thirds", "shells", "blobs"),
@@ -131,6 +132,8 @@ def made_table() -> str:
             ("auto", "auto before"),
         ):
             d = np.array([m[pair[0]] - m[pair[1]] for m in mean.values() if set(pair) <= m.keys()])
+            if len(d) < FEWEST_CASES:
+                continue
             error = d.std(ddof=1) / len(d) ** 0.5 * t.ppf(0.975, len(d) - 1)
             gains.append(
                 f"| {kind} | {pair[0]} | {pair[1]} | {len(d)} | {d.mean():+.3f} | "
