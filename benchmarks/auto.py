@@ -160,7 +160,7 @@ def run(case: str, seed: int, epochs: int | None) -> dict[str, Any]:
     found: dict[str, Any] = {"case": case, "seed": seed, "epochs": setting.epochs, "network": network}
     for method in ("ce", "auto"):
         began = time.perf_counter()
-        choice, made = learn(setting, method, train, linear=True, say=lambda _: None)
+        choice, made = learn(setting, method, train, table=True, say=lambda _: None)
         found[method] = evaluate(made.model, test)["clean_accuracy"]
         found[f"{method}_seconds"] = round(time.perf_counter() - began, 1)
     return {

@@ -6,10 +6,13 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_wine, make_blobs, make_classification
 from sklearn.model_selection import train_test_split
 
 from dubito._decay import FEWEST, SMALL, last_near_best
+from dubito.backbones import Forest
+from dubito.data import LabelledData
 from dubito.errors import DubitoError
 from dubito.sklearn import NoisyLabelClassifier
 
@@ -63,7 +66,7 @@ def trained_sizes(n: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(module, "train_method", lambda *a, **k: sizes.append(len(a[3])) or real(*a, **k))
     X = np.random.default_rng(0).normal(size=(n, 2))
     fitted = NoisyLabelClassifier(epochs=1, device="cpu", random_state=0).fit(X, X[:, 0] > 0)
-    assert len(sizes) > 1 or fitted.weight_decay_ == 0
+    assert len(sizes) > 1 or (fitted.network_, fitted.weight_decay_) == ("perceptron", 0)
     return sizes
 
 
@@ -74,13 +77,19 @@ def test_too_few_and_very_many_examples_are_trained_once(n: int, monkeypatch: py
 
 
 def test_many_examples_are_judged_by_a_thousand_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 2,000 three folds of 400 are left out, of 5,000 one of 1,000, each under three decays."""
+    """Of 2,000 three folds of 400 are left out, of 5,000 one of 1,000, each under three decays and for a forest."""
     assert SMALL == 2000
-    assert trained_sizes(SMALL, monkeypatch) == [1600] * 9 + [2000]
-    assert trained_sizes(5000, monkeypatch) == [4000] * 3 + [5000]
+    assert trained_sizes(SMALL, monkeypatch) == [1600] * 12 + [2000]
+    assert trained_sizes(5000, monkeypatch) == [4000] * 4 + [5000]
 
 
-def test_a_larger_noisy_table_is_not_learned_by_heart() -> None:
+def test_a_larger_noisy_table_is_not_learned_by_heart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a forest is no help: here it knows one class."""
+
+    def of_one_class(data: LabelledData, K: int, source: torch.Generator) -> Forest:
+        return Forest.grow(data.batch(torch.arange(len(data))), torch.zeros_like(data.labels), K, trees=3)
+
+    monkeypatch.setattr("dubito.sklearn.forest_of", of_one_class)
     X, y = make_classification(3500, 20, n_informative=8, n_classes=3, class_sep=1.2, random_state=5)
     rng = np.random.default_rng(1)
     noisy = np.where(rng.random(len(y)) < 0.4, (y + rng.integers(1, 3, len(y))) % 3, y)

@@ -1,4 +1,4 @@
-"""Two tables of docs/commands.md: the automatic choice beside cross-entropy, and the defaults on small tables.
+"""Tables of docs/commands.md: the automatic choice beside cross-entropy, the defaults on small and on made tables.
 
 From results/benchmarks/auto.jsonl and small_tables.jsonl.
 
@@ -29,6 +29,21 @@ COLUMNS = {
     "classifier": ("now", "nlc"),
     "auto before": ("before", "auto"),
     "auto": ("now", "auto"),
+}
+
+MADE_COLUMNS = {
+    "logistic regression": ("forest", "logistic"),
+    "random forest": ("forest", "forest"),
+    "gradient boosting": ("forest", "boosting"),
+    "classifier before": ("slopes", "nlc"),
+    "classifier": ("forest", "nlc"),
+    "auto before": ("slopes", "auto"),
+    "auto": ("forest", "auto"),
+}
+FEWEST_CASES = 3  # to speak of a mean gain
+KINDS = {
+    "thresholds": ("bands", "levels", "votes", "tariff"),
+    "smooth": ("waves", "thirds", "shells", "blobs"),
 }
 
 
@@ -63,12 +78,14 @@ def table() -> str:
     return "\n".join([*out, "", f"{which}; {said}; made by `python tools/auto_page.py`."])
 
 
-def small_cells() -> dict[str, dict[str, dict[int, dict[str, float]]]]:
+def small_cells(
+    columns: dict[str, tuple[str, str]] = COLUMNS,
+) -> dict[str, dict[str, dict[int, dict[str, float]]]]:
     """Case -> heading -> seed -> accuracy and seconds, of the newest lines."""
     found: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
     for text in SMALL_LINES.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
-        for heading, (code, name) in COLUMNS.items():
+        for heading, (code, name) in columns.items():
             if line["code"] == code and name in line:
                 place = found.setdefault(f"{line['data']} {line['noise']}", {}).setdefault(heading, {})
                 place[line["seed"]] = {"accuracy": line[name], "seconds": line[f"{name}_seconds"]}
@@ -94,6 +111,44 @@ def small_table() -> str:
     return "\n".join(out)
 
 
+def made_table() -> str:
+    """Each case, the means of both kinds, and what the classifier gains, with its interval over cases."""
+    from scipy.stats import t
+
+    out = [f"| table and noise | {' | '.join(MADE_COLUMNS)} |", "|---|" + "---:|" * len(MADE_COLUMNS)]
+    found, gains = small_cells(MADE_COLUMNS), []
+    for kind, names in KINDS.items():
+        cases = {case: v for case, v in found.items() if case.split()[0] in names}
+        mean = {
+            case: {h: np.mean([c["accuracy"] for c in seeds.values()]) for h, seeds in v.items()}
+            for case, v in cases.items()
+        }
+        for case in sorted(cases, key=lambda case: (case.split()[1:], names.index(case.split()[0]))):
+            row = [f"{mean[case][h]:.3f}" if h in mean[case] else "" for h in MADE_COLUMNS]
+            out.append(f"| {case} | {' | '.join(row)} |")
+        for pair in (
+            ("classifier", "classifier before"),
+            ("classifier", "random forest"),
+            ("auto", "auto before"),
+        ):
+            d = np.array([m[pair[0]] - m[pair[1]] for m in mean.values() if set(pair) <= m.keys()])
+            if len(d) < FEWEST_CASES:
+                continue
+            error = d.std(ddof=1) / len(d) ** 0.5 * t.ppf(0.975, len(d) - 1)
+            gains.append(
+                f"| {kind} | {pair[0]} | {pair[1]} | {len(d)} | {d.mean():+.3f} | "
+                f"{d.mean() - error:+.3f} to {d.mean() + error:+.3f} |"
+            )
+    times = {h: [c["seconds"] for v in found.values() for c in v.get(h, {}).values()] for h in MADE_COLUMNS}
+    out.append(f"| processor seconds, median | {' | '.join(f'{np.median(v):.1f}' for v in times.values())} |")
+    head = [
+        "",
+        "| tables | of | against | cases | mean gain | 95 % interval |",
+        "|---|---|---|---:|---:|---|",
+    ]
+    return "\n".join([*out, *head, *gains])
+
+
 def put(text: str, name: str, made: str) -> str:
     """A page with the part between the marks of this name made anew."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
@@ -107,7 +162,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     text = PAGE.read_text(encoding="utf-8")
-    new = put(put(text, "auto", table()), "small", small_table())
+    new = put(put(put(text, "auto", table()), "small", small_table()), "made", made_table())
     if check:
         sys.exit(0 if new == text else f"{PAGE.name} is not what its lines say: run tools/auto_page.py")
     PAGE.write_text(new, encoding="utf-8")

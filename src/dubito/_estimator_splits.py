@@ -1,4 +1,4 @@
-"""How an estimator cuts its data: groups that stay together, folds by a splitter, a part held out."""
+"""How an estimator cuts and weighs its data, and what its folds say of the labels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.model_selection import check_cv
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 from torch import Tensor
 
+from ._audit import audit
 from .data import LabelledData
 from .data._alike import GROUP, together
 from .errors import DubitoError
 
 Array = np.ndarray[Any, Any]
+
+MOST_AUDITED = 100  # classes: an audit fits a matrix, and of a thousand it takes minutes
 
 
 def groups_of(groups: Any, X: Array) -> Tensor:
@@ -67,3 +70,22 @@ def held_out(data: LabelledData, fraction: float, seed: int) -> tuple[LabelledDa
             "the groups are too large for one of them to be held out", where="validation_fraction"
         )
     return train, valid
+
+
+def relative(sample_weight: Any, X: Array) -> Tensor:
+    """Weights of mean 1."""
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if weight.sum() <= 0:
+        raise DubitoError("no example counts", where="sample_weight", expected="a weight above 0")
+    return torch.from_numpy(weight / weight.mean()).float()
+
+
+def label_quality(labels: Array, probs: Array) -> Array:
+    """Probability that each label is right: by an audit, or the model's own where that is lost or slow."""
+    own: Array = probs[np.arange(len(labels)), labels]
+    K = probs.shape[1]
+    if K > MOST_AUDITED:
+        return own
+    found = audit(labels, probs, bootstrap=0, neighbours=0)
+    in_order = (found.transition.argmax(1) == np.arange(K)).all()
+    return 1 - found.p_wrong if in_order and found.informed >= 0.5 else own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from numbers import Real
 from typing import Any
@@ -10,11 +11,17 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
+from ._batches import WEIGHT
+from ._decay import FOREST
 from ._outliers import near
-from .backbones import build
+from .backbones import Forest, build
+from .data import LabelledData
 from .errors import DubitoError
 
 Array = np.ndarray[Any, Any]
+
+FEWEST_EPOCHS, FEWEST_STEPS = 50, 400
+FOREST_STEPS, FOREST_BATCH = 100, 256
 
 
 def seed_of(random_state: Any) -> int:
@@ -100,6 +107,21 @@ def standardised(X: Array, mean: Array | float, scale: Array | float, draw_in: b
     """Inputs brought to mean 0 and deviation 1; features, if asked, drawn in by asinh."""
     X = (X - mean) / scale
     return torch.from_numpy(np.arcsinh(X) if draw_in and X.ndim == 2 else X)
+
+
+def length(network: str, n: int, batch_size: int) -> tuple[int, int]:
+    """Epochs and examples per step: a head on a forest, which is nearly right at the start, needs few steps."""
+    if network == FOREST:
+        batch_size = max(batch_size, FOREST_BATCH)
+        return math.ceil(FOREST_STEPS / math.ceil(n / batch_size)), batch_size
+    return max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / math.ceil(n / batch_size))), batch_size
+
+
+def forest_of(data: LabelledData, num_classes: int, source: Generator) -> Forest:
+    """A forest of the inputs as networks see them, and of their noisy labels."""
+    inputs = data.batch(torch.arange(len(data), device=data.device))
+    weight = data.extra.get(WEIGHT)
+    return Forest.grow(inputs, data.labels, num_classes, weight=weight, generator=source)
 
 
 def network(backbone: str | Callable[..., nn.Module], shape: tuple[int, ...], source: Generator) -> nn.Module:

@@ -20,6 +20,7 @@ from torch import Generator, Tensor, nn
 from . import optim
 from ._crowd_methods import row_by_row
 from ._random import generator
+from .backbones.forest import begin
 from .crowd import majority_vote
 from .data import LabelledData
 from .errors import DubitoError
@@ -117,8 +118,8 @@ def assemble(
         )
     source = generator(seed, 0, f"head{role}")
     head = stages.make_head(width, num_classes, num_annotators, generator=source, init=head_init)
-    channel = stages.make_channel(num_classes, num_annotators)
-    return Model(backbone, head, channel=channel, **stages.model)
+    begin(backbone, head)
+    return Model(backbone, head, channel=stages.make_channel(num_classes, num_annotators), **stages.model)
 
 
 def voted(data: LabelledData, seed: int) -> LabelledData:
@@ -127,8 +128,7 @@ def voted(data: LabelledData, seed: int) -> LabelledData:
         return data
     votes, _ = majority_vote(data.crowd_labels(), seed=seed)
     without = torch.bincount(data.crowd.item, minlength=len(data)) == 0
-    labels = torch.where(without, -1, votes.to(data.device, torch.int64))
-    return replace(data, labels=labels, crowd=None)
+    return replace(data, labels=torch.where(without, -1, votes.to(data.device, torch.int64)), crowd=None)
 
 
 def fit_stages(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from numbers import Integral
@@ -12,16 +11,26 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Generator, Tensor, nn
 
 from . import optim
-from ._audit import audit
 from ._batches import WEIGHT
 from ._crowd_classifier import CrowdClassifier as CrowdClassifier
-from ._decay import decay_for
-from ._estimator_splits import groups_of, held_out, splitter_folds
-from ._estimators import check_positive, coded, filled, medians, network, seed_of, standardised, statistics
+from ._decay import FOREST, PERCEPTRON, decay_for
+from ._estimator_splits import groups_of, held_out, label_quality, relative, splitter_folds
+from ._estimators import (
+    check_positive,
+    coded,
+    filled,
+    forest_of,
+    length,
+    medians,
+    network,
+    seed_of,
+    standardised,
+    statistics,
+)
 from .backbones import MLP
 from .compose import train_method
 from .data import LabelledData
@@ -35,8 +44,6 @@ from .train import Run
 Array = np.ndarray[Any, Any]
 
 HIDDEN = (128,)
-FEWEST_EPOCHS, FEWEST_STEPS = 50, 400
-MOST_AUDITED = 100  # classes: an audit fits a matrix, and of a thousand it takes minutes
 
 
 class _MissingError(DubitoError, AttributeError):
@@ -55,17 +62,20 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         method: a method and its parameters, as ``"gce"``, ``"ln:temperature=0.5,lam=0.1"`` or ``"mine.py:mine"``;
             or a `Method`. GCE by default: on clean tables it is as good as plain training, where LN with few
             epochs may not be.
-        backbone: ``"auto"``, a small perceptron; a name for `backbones.build`, with images ``(N, C, H, W)`` for
-            networks that read them; or a function ``(shape, generator) -> network`` with `out_features`.
+        backbone: ``"auto"``, a small perceptron, or a forest where it is better; ``"forest"``; a name for
+            `backbones.build`, with images ``(N, C, H, W)`` for networks that read them; or a function
+            ``(shape, generator) -> network`` with `out_features`.
         cv: number of folds for `label_quality_`, of which none shares an input with another; or a splitter of
             scikit-learn, which cuts as it will; None: it is not computed.
         epochs: None: 50, or more where the data is so small that these make fewer than 400 steps.
         batch_size, learning_rate: of Adam.
         weight_decay: of Adam, on the network's matrices. None: with ``backbone="auto"`` it is chosen by noisy
             labels that were left out, since wrong labels are else learned by heart. Of 30 to 1,999 examples it is
-            the strongest of 0, 0.01 and 0.03 within one standard error of the best on five folds (16 networks are
-            trained instead of one: give a number where that is too long); of 2,000 to 49,999 the best of 0, 0.001
-            and 0.003 on as many folds as hold 1,000 labels (4 to 10 networks); 0 with other sizes and backbones.
+            the strongest of 0, 0.01 and 0.03 within one standard error of the best on five folds; of 2,000 to
+            49,999 the best of 0, 0.001 and 0.003 on as many folds as hold 1,000 labels. There a
+            `backbones.Forest` takes the place of the network if it predicts more of the same labels: it finds
+            thresholds that a network misses. So 5 to 21 networks are trained instead of one: give a number where
+            that is too long. 0 with other sizes and backbones.
         validation_fraction: share of the data that is held out to choose the epoch with the best accuracy on its
             noisy labels; None: all data is trained on, and the last epoch is taken.
         standardize: bring every feature (or channel) to mean 0 and deviation 1, and draw features in by asinh.
@@ -76,7 +86,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         classes_: the classes, sorted. n_features_in_, feature_names_in_: as usual.
         model_: the trained `Model`, in float64.
         history_: one record per epoch.
-        weight_decay_: what was trained with.
+        network_, weight_decay_: what was trained: "perceptron", "forest" or "given", and with which decay.
         transition_matrix_: ``T[true, observed]``, where the method is given, estimates or learns one.
         label_quality_: probability that each training label is right: one minus `p_wrong` of `dubito.audit`, by
             the probabilities of models that did not see the label (with `cv`). With more than a hundred classes,
@@ -142,21 +152,20 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise DubitoError(
                 "the labels hold one class, which leaves nothing to learn", got=self.classes_.tolist()
             )
-        self._middle, self._gappy = medians(X) if self.backbone == "auto" else (np.zeros(0), np.zeros(0, int))
+        self._middle, self._gappy = medians(X) if self._reads_tables() else (np.zeros(0), np.zeros(0, int))
         X = self._whole(X)
         self._mean, self._scale = statistics(X) if self.standardize else (np.zeros(1), np.ones(1))
-        weight = None if sample_weight is None else _weights(sample_weight, X)
-        group = None if groups is None else groups_of(groups, X)
+        known = {WEIGHT: (sample_weight, relative), GROUP: (groups, groups_of)}
         seed = seed_of(self.random_state)
         data = LabelledData(
             self._inputs(X).to(torch.get_default_dtype()),
             torch.from_numpy(codes.astype(np.int64)),
             classes=tuple(str(c) for c in self.classes_),
-            extra={k: v for k, v in {WEIGHT: weight, GROUP: group}.items() if v is not None},
+            extra={name: read(given, X) for name, (given, read) in known.items() if given is not None},
             name="training data",
         )
-        self.weight_decay_ = self._decay(data, seed)
-        run = self._train(data, self.weight_decay_, seed)
+        self.network_, self.weight_decay_ = self._chosen(data, seed)
+        run = self._train(data, seed)
         self.model_ = run.model.cpu().double()
         self.history_ = run.history
         self._transition = _transition(run)
@@ -201,12 +210,15 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.backbone == "auto"
+        tags.input_tags.allow_nan = self._reads_tables()
         return tags
+
+    def _reads_tables(self) -> bool:
+        return isinstance(self.backbone, str) and self.backbone in ("auto", FOREST)
 
     def _admitted(self) -> dict[str, Any]:
         """What inputs may be: a table, with gaps; or, for a network of one's own, any shape without."""
-        table = self.backbone == "auto"
+        table = self._reads_tables()
         return {
             "dtype": np.float64,
             "allow_nd": not table,
@@ -223,71 +235,61 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if not (value is None and name == "epochs"):
                 check_positive(value, name)
 
-    def _decay(self, data: LabelledData, seed: int) -> float:
-        if self.weight_decay is not None:
-            return self.weight_decay
-        return decay_for(partial(self._train, seed=seed), data, seed) if self.backbone == "auto" else 0.0
+    def _chosen(self, data: LabelledData, seed: int) -> tuple[str, float]:
+        """The network of this fit and its weight decay."""
+        if self.backbone == "auto" and self.weight_decay is None:
+            return decay_for(partial(self._train, seed=seed), data, seed)
+        network = (FOREST if self.backbone == FOREST else PERCEPTRON) if self._reads_tables() else "given"
+        return network, self.weight_decay or 0.0
 
-    def _train(self, data: LabelledData, weight_decay: float, seed: int) -> Run:
+    def _train(
+        self, data: LabelledData, seed: int, network: str | None = None, weight_decay: float | None = None
+    ) -> Run:
+        """A run of the method; with the network and decay of this fit, unless others are given to be tried."""
+        name = self.network_ if network is None else network
+        weight_decay = self.weight_decay_ if weight_decay is None else weight_decay
         method, params = (self.method, {}) if isinstance(self.method, Method) else parse(self.method)
         train, valid, select = data, None, "last"
         if self.validation_fraction is not None:
             train, valid = held_out(data, self.validation_fraction, seed)
             select = "best"
-        steps = math.ceil(len(train) / self.batch_size)
+        epochs, batch = length(name, len(train), self.batch_size)
         return train_method(
             method,
             params,
-            partial(_backbone, self.backbone, tuple(data.inputs.shape[1:])),  # type: ignore[union-attr]
+            partial(self._network, name, train),
             train,
             valid,
             seed=seed,
             num_classes=len(self.classes_),
-            epochs=max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / steps))
-            if self.epochs is None
-            else self.epochs,
-            batch_size=self.batch_size,
+            epochs=self.epochs or epochs,
+            batch_size=batch,
             optimizer=partial(optim.adam, lr=self.learning_rate, weight_decay=weight_decay, decay="networks"),
             select=select,
             device=self.device,
             progress=False,
         )
 
+    def _network(self, name: str, data: LabelledData, source: Generator) -> nn.Module:
+        """An untrained network, or a forest of this data."""
+        shape = tuple(data.inputs.shape[1:])  # type: ignore[union-attr]
+        if name == FOREST:
+            return forest_of(data, len(self.classes_), source)
+        if name == PERCEPTRON:
+            return MLP(shape[0], HIDDEN, init="glorot", generator=source)
+        return network(self.backbone, shape, source)
+
     def _label_quality(self, data: LabelledData, seed: int) -> Array:
         def classes_of(run: Run, part: LabelledData) -> Tensor:
             return predict(run.model.cpu(), part).log_p
 
         folds = int(self.cv) if isinstance(self.cv, Integral) else splitter_folds(self.cv, data)
-        train = partial(self._train, weight_decay=self.weight_decay_, seed=seed)
+        train = partial(self._train, seed=seed)
         found = out_of_fold(train, data, folds=folds, seed=seed, predict=classes_of)
-        return _quality(data.labels.numpy(), found.double().softmax(-1).numpy())
+        return label_quality(data.labels.numpy(), found.double().softmax(-1).numpy())
 
     def _inputs(self, X: Array) -> Tensor:
         return standardised(X, self._mean, self._scale, self.standardize)
-
-
-def _backbone(backbone: Any, shape: tuple[int, ...], source: Generator) -> nn.Module:
-    if backbone == "auto":
-        return MLP(shape[0], HIDDEN, init="glorot", generator=source)
-    return network(backbone, shape, source)
-
-
-def _weights(sample_weight: Any, X: Array) -> Tensor:
-    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    if weight.sum() <= 0:
-        raise DubitoError("no example counts", where="sample_weight", expected="a weight above 0")
-    return torch.from_numpy(weight / weight.mean()).float()
-
-
-def _quality(labels: Array, probs: Array) -> Array:
-    """Probability that each label is right: by an audit, or the model's own where that is lost or slow."""
-    own: Array = probs[np.arange(len(labels)), labels]
-    K = probs.shape[1]
-    if K > MOST_AUDITED:
-        return own
-    found = audit(labels, probs, bootstrap=0, neighbours=0)
-    in_order = (found.transition.argmax(1) == np.arange(K)).all()
-    return 1 - found.p_wrong if in_order and found.informed >= 0.5 else own
 
 
 def _transition(run: Run) -> Array | None:

@@ -82,6 +82,22 @@ def test_defaults_on_small_tables_learn_less_by_heart_than_before(monkeypatch):
         assert np.median(noisy) > 0.01
 
 
+def test_a_forest_is_worth_it_on_thresholds_and_costs_nothing_elsewhere(monkeypatch):
+    """Each case of the made tables: the classifier with a forest to choose, without, and a random forest alone."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    from auto_page import KINDS, MADE_COLUMNS, small_cells
+
+    cells = small_cells(MADE_COLUMNS)
+    for kind, least in (("thresholds", 0.1), ("smooth", -0.01)):
+        mine = [found for case, found in cells.items() if case.split()[0] in KINDS[kind]]
+        assert len(mine) >= 12
+        score = {
+            h: np.array([f[h][20]["accuracy"] for f in mine]) for h in ("classifier", "classifier before")
+        }
+        assert (score["classifier"] - score["classifier before"]).mean() > least
+        assert (score["classifier"] - [f["random forest"][20]["accuracy"] for f in mine]).mean() > 0.02
+
+
 def test_three_human_labels_per_image_make_calibrated_numbers(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     from audit_page import people

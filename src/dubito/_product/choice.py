@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._decay import LARGE, SMALL, last_near_best
+from .._decay import FEWEST, FOREST, LARGE, SMALL, last_near_best
 from .._random import generator
 from ..data import LabelledData
 from ..metrics import bootstrap_interval
 from .portfolio import BASELINE, Diagnosis, portfolio, told
-from .training import Folds
+from .training import Folds, for_forest
 
 Array = np.ndarray[Any, Any]
 
@@ -26,7 +26,7 @@ LINEAR = {"backbone": "linear", "weight_decay": 0.003, "learning_rate": 0.01}
 ON_LINEAR = ("gce:q=0.7", "forward")  # what races on it: the logistic-normal losses want a wider network
 HELD_BACK = {"weight_decay": 0.003}  # of `SMALL` items and more, which a linear network fits too little
 WITH_DECAY = "gce:q=0.7"  # races so beside the winner
-AS_SAID = {"linear": " on a linear network", "weight decay": " with weight decay"}
+AS_SAID = {"linear": " on a linear network", "weight decay": " with weight decay", FOREST: " on a forest"}
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,22 @@ def _rungs(candidates: int, folds: int) -> list[tuple[int, int]]:
     return out
 
 
-def choose(folds: Folds, seed: int, *, linear: bool = False) -> Choice:
+@dataclass(frozen=True)
+class Leader:
+    """Who leads, on which network, and the scores of its predictions out of fold."""
+
+    method: str
+    scores: Array
+    network: dict[str, Any] = field(default_factory=dict)
+    word: str = ""
+
+
+def choose(folds: Folds, seed: int, *, table: bool = False) -> Choice:
     """Diagnose, race, and take a winner: where labels are good the first within one standard error of the best.
 
-    Among many wrong labels the best is taken. With `linear` robust methods then race once more where there is less
+    Among many wrong labels the best is taken. Of a `table` robust methods then race once more where there is less
     room for wrong labels, and the best of them wins if it is within one standard error: of fewer than `SMALL` items
-    on a linear network, of fewer than `LARGE` with weight decay.
+    on a linear network, of fewer than `LARGE` with weight decay. Last comes a forest, which wins if it is better.
     """
     say = folds.say
     say("auto: cross-entropy out of fold, to see what noise there is")
@@ -167,31 +177,56 @@ def choose(folds: Folds, seed: int, *, linear: bool = False) -> Choice:
     say(f"auto: {d.kind} noise, about {100 * d.rate:.0f} % wrong labels; racing {', '.join(candidates)}")
     race = Race(folds, seed)
     winner, entries = race.run(candidates, best_wins=noisy)
-    mine = race.judged(winner, candidates[winner], folds.count)
     why = _why(d, winner, entries, folds, noisy=noisy)
-    network: dict[str, Any] = {}
-    word, changes = ("linear", LINEAR) if len(folds.data) < SMALL else ("weight decay", HELD_BACK)
-    if linear and noisy and len(folds.data) < LARGE:
-        again = ON_LINEAR if changes is LINEAR else dict.fromkeys((winner, WITH_DECAY))
-        plain = Race(folds.on(**changes), seed)
-        named, others = plain.run({m: candidates[m] for m in again if m in candidates}, best_wins=True)
-        theirs = plain.judged(named, candidates[named], folds.count)
-        better = max(mine, theirs, key=np.mean)
-        entries += tuple(
-            plain.entry(
-                f"{e.method} ({word})", better, plain.judged(e.method, candidates[e.method], e.folds), e.folds
-            )
-            for e in others
+    leader = Leader(winner, race.judged(winner, candidates[winner], folds.count))
+    n, robust = len(folds.data), WITH_DECAY if WITH_DECAY in candidates else BASELINE
+    again: list[tuple[str, dict[str, Any], tuple[str, ...]]] = []
+    if table and noisy and n < LARGE:
+        less = (
+            ("linear", LINEAR, ON_LINEAR) if n < SMALL else ("weight decay", HELD_BACK, (winner, WITH_DECAY))
         )
+        again.append(less)
+    if table and not d.crowd and FEWEST <= n < LARGE:
+        again.append((FOREST, for_forest(n), (robust,)))
+    for word, changes, methods in again:
+        say(f"auto: once more{AS_SAID[word]}")
+        leader, more = _challenged(leader, word, changes, methods, candidates, folds, seed, why)
+        entries += more
+    gain = race.interval(leader.scores - race.judged(BASELINE, {}, folds.count), "gain")[:3]
+    say(f"auto: {leader.method}{AS_SAID.get(leader.word, '')}")
+    if leader.method != BASELINE or leader.network:
+        why.append(_told_of_gain(leader.method, gain))
+    params = dict(candidates[leader.method])
+    return Choice(leader.method, params, entries, tuple(why), gain, dict(leader.network))
+
+
+def _challenged(
+    leader: Leader,
+    word: str,
+    changes: Mapping[str, Any],
+    methods: tuple[str, ...],
+    candidates: Mapping[str, Mapping[str, Any]],
+    folds: Folds,
+    seed: int,
+    why: list[str],
+) -> tuple[Leader, tuple[Entry, ...]]:
+    """Who leads after some methods have raced on another network; what they did there, also in words."""
+    race = Race(folds.on(**changes), seed)
+    named, others = race.run({m: candidates[m] for m in methods if m in candidates}, best_wins=True)
+    theirs, mine = race.judged(named, candidates[named], folds.count), leader.scores
+    better = max(mine, theirs, key=np.mean)
+    entries = tuple(
+        race.entry(
+            f"{e.method} ({word})", better, race.judged(e.method, candidates[e.method], e.folds), e.folds
+        )
+        for e in others
+    )
+    if word == FOREST:
+        taken = bool(theirs.mean() > mine.mean())
+    else:
         taken = last_near_best({"wide": mine, word: theirs}) == word
-        why.append(_told_of_less_room(word, named, theirs, winner, mine, taken=taken))
-        if taken:
-            winner, mine, network = named, theirs, changes
-    gain = race.interval(mine - race.judged(BASELINE, {}, folds.count), "gain")[:3]
-    say(f"auto: {winner}{AS_SAID[word] if network else ''}")
-    if winner != BASELINE or network:
-        why.append(_told_of_gain(winner, gain))
-    return Choice(winner, dict(candidates[winner]), entries, tuple(why), gain, dict(network))
+    why.append(_told_of_other(word, named, theirs, leader, taken=taken))
+    return Leader(named, theirs, dict(changes), word) if taken else leader, entries
 
 
 def _per_item(labels: float) -> str:
@@ -230,15 +265,22 @@ def _why(d: Diagnosis, winner: str, entries: tuple[Entry, ...], folds: Folds, *,
     return lines
 
 
-def _told_of_less_room(word: str, method: str, theirs: Array, other: str, mine: Array, *, taken: bool) -> str:
+def _told_of_other(word: str, method: str, theirs: Array, before: Leader, *, taken: bool) -> str:
     what, rest = {
         "linear": ("On a linear network with some weight decay, which has", "on the wider one"),
         "weight decay": (f"With a weight decay of {HELD_BACK['weight_decay']}, a network has", "without it"),
+        FOREST: (
+            "On a forest of decision trees, which finds thresholds where networks find slopes",
+            "before",
+        ),
     }[word]
     found = (
-        f"{what} less room for wrong labels: {method} predicts {100 * theirs.mean():.1f} % of the held-out labels "
-        f"there, {other} {100 * mine.mean():.1f} % {rest}. "
+        f"{what}{', ' if word == FOREST else ' less room for wrong labels: '}"
+        f"{method} predicts {100 * theirs.mean():.1f} % of the held-out labels"
+        f"{'' if word == FOREST else ' there'}, {before.method} {100 * before.scores.mean():.1f} % {rest}. "
     )
+    if word == FOREST:
+        return f"{found}The forest {'was better, so it was taken' if taken else 'was no better'}."
     end = (
         "no more than one standard error behind, so it was taken."
         if taken

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import checkpoint
+from .._decay import FOREST
 from .._identity import SINCE, describe
 from ..backbones import build
 from ..data import LabelledData, read_npz
@@ -28,7 +29,7 @@ from .outcome import Outcome, Plan, write
 from .reading import network_for, read, scale_of, shape_of
 from .sources import find as find_source
 from .tasks import FitJob, PredictJob, Say
-from .training import Folds, Setting, budget, train
+from .training import Folds, Setting, budget, for_forest, train
 
 UPDATE_SHARE = 0.3  # of the epochs, for networks that go on from where they were
 CONVOLUTIONAL_RATE = 1e-3
@@ -99,6 +100,8 @@ def prepare(job: FitJob) -> Plan:
         seed=job.seed,
         device=job.device,
     )
+    if network == FOREST:
+        setting = replace(setting, **{**for_forest(n), **({"epochs": job.epochs} if job.epochs else {})})
     scale = scale_of(data)
     return Plan(
         job.out,
@@ -112,7 +115,7 @@ def prepare(job: FitJob) -> Plan:
         job.anonymise,
         job.options.get("beside"),
         job.options.get("title", ""),
-        linear=job.backbone == "auto" and network == "mlp",
+        table=job.backbone == "auto" and network == "mlp",
     )
 
 
@@ -123,7 +126,7 @@ def check_training(job: FitJob, network: str, shape: tuple[int, ...]) -> None:
     if job.epochs is not None and job.epochs < 1:
         raise DubitoError("--epochs is too small", expected="at least 1", got=job.epochs)
     device_of(job.device)
-    if network != "mlp":
+    if network not in ("mlp", FOREST):
         build(network, shape)
 
 
@@ -206,14 +209,14 @@ def _complete(plan: Plan, known: Mapping[str, str], before: stored.Stored | None
     judged = replace(labelled, extra={**learned.extra})
     number = _folds(plan, rows, learned, before)
     place = plan.folder / "training" / (f"gold-{golden.fingerprint(known)}" if known else "first")
-    warm = before is not None and goes_on(before.method)
+    warm = before is not None and goes_on(before.method, before.setting.backbone)
     epochs = max(1, round(UPDATE_SHARE * plan.setting.epochs)) if warm else None
     starts = before.folds if warm and before is not None else {}
     folds = Folds(plan.setting, learned, number, place, say, starts=starts, epochs=epochs)
     if before is not None:
         choice = Choice(before.method, dict(before.given), why=tuple(before.facts.get("why", ())))
     elif plan.method == "auto":
-        choice = choose(folds, plan.setting.seed, linear=plan.linear)
+        choice = choose(folds, plan.setting.seed, table=plan.table)
         folds = folds.on(**choice.network)
         plan = replace(plan, setting=folds.setting)
     else:
@@ -234,10 +237,10 @@ def _complete(plan: Plan, known: Mapping[str, str], before: stored.Stored | None
     return write(plan, done, before, say)
 
 
-def goes_on(method: str) -> bool:
-    """Whether networks of a method can start from their old weights."""
+def goes_on(method: str, backbone: str) -> bool:
+    """Whether networks of a method can start from their old weights; a forest is grown anew."""
     found, _ = parse(method)
-    return found.name != FRESH and found.needs != "teacher"
+    return found.name != FRESH and found.needs != "teacher" and backbone != FOREST
 
 
 def _has_label(data: LabelledData) -> Tensor:

@@ -26,7 +26,9 @@ Features = Annotated[
     typer.Option(help="Columns to learn from, with commas; else all but ids and copies of the label."),
 ]
 Clean = Annotated[str | None, typer.Option(help="Column of true labels. They are used for scoring only.")]
-Backbone = Annotated[str, typer.Option(help="Network: auto, mlp, lenet5, cnn4, resnet32, timm:NAME, ...")]
+Backbone = Annotated[
+    str, typer.Option(help="Network: auto, mlp, forest, lenet5, cnn4, resnet32, timm:NAME, ...")
+]
 Size = Annotated[int | None, typer.Option(help="Images are scaled to squares of this many pixels.")]
 Epochs = Annotated[int | None, typer.Option(help="Passes over the data; by its size unless given.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]

@@ -73,7 +73,7 @@ def run(job: FitJob, methods: Sequence[str], seeds: int, folder: Path | None, sa
         rest, valid = (data.subset(part.nonzero().flatten()) for part in (number != 0, number == 0))
         for method in methods:
             place = None if folder is None else folder / "training" / f"seed-{seed}"
-            options: dict[str, Any] = {"folds": job.folds, "place": place, "linear": plan.linear, "say": say}
+            options: dict[str, Any] = {"folds": job.folds, "place": place, "table": plan.table, "say": say}
             made = _one(replace(told, seed=seed), method, rest, valid, **options)
             found[method].append(made)
             say(f"  seed {seed}, {method}: {made['accuracy']:.4f} of the noisy validation labels")
@@ -122,14 +122,14 @@ def learn(
     *,
     folds: int = 5,
     place: Path | None = None,
-    linear: bool = False,
+    table: bool = False,
     say: Say,
 ) -> tuple[Choice, Run]:
     """A network by a method, or by the one that "auto" chooses from `data` alone."""
     if method == "auto":
         number = fold_numbers(data, folds=folds, seed=setting.seed)
         inner = Folds(setting, data, number, None if place is None else place / "auto", lambda _: None)
-        choice = choose(inner, setting.seed, linear=linear)
+        choice = choose(inner, setting.seed, table=table)
         setting = replace(setting, **choice.network)
         say(f"  auto chose {choice.method}")
     else:

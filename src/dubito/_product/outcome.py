@@ -46,7 +46,7 @@ class Plan:
     anonymise: bool
     beside: Beside | None = None  # further facts for the report
     title: str = ""
-    linear: bool = False  # whether `auto` may choose a linear network, or weight decay
+    table: bool = False  # whether `auto` may choose a linear network, weight decay or a forest
 
 
 @dataclass(frozen=True)

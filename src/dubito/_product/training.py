@@ -15,11 +15,13 @@ from torch import Generator, Tensor, nn
 
 from .. import checkpoint, optim
 from .._crowd_methods import row_by_row
+from .._decay import FOREST
+from .._estimators import forest_of, length
 from .._files import make_folder
 from .._identity import SINCE, describe, digest
 from .._json import as_before, config_hash
 from .._loop.admission import has_labels
-from ..backbones import MLP, build
+from ..backbones import MLP, Forest, build
 from ..compose import assemble, fit_stages, train_method, voted
 from ..data import LabelledData
 from ..evaluate import predict
@@ -59,8 +61,24 @@ def budget(n: int, batch_size: int) -> int:
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(USUAL_STEPS / steps)))
 
 
-def make_backbone(setting: Setting, source: Generator) -> nn.Module:
-    """An untrained network."""
+def for_forest(n: int) -> dict[str, Any]:
+    """What changes in the setting of n examples for a head on a forest."""
+    epochs, batch = length(FOREST, n, 64)
+    return {
+        "backbone": FOREST,
+        "epochs": epochs,
+        "batch_size": batch,
+        "learning_rate": 0.01,
+        "weight_decay": 0.0,
+    }
+
+
+def make_backbone(setting: Setting, source: Generator, data: LabelledData | None = None) -> nn.Module:
+    """An untrained network; a forest of this data, or one without trees, for those of a file to be put in."""
+    if setting.backbone == FOREST:
+        if data is None:
+            return Forest(math.prod(setting.shape), setting.classes)
+        return forest_of(data, setting.classes, source)
     if setting.backbone == "mlp":
         return MLP(math.prod(setting.shape), HIDDEN, init="glorot", generator=source)
     return build(setting.backbone, setting.shape, generator=source)
@@ -128,7 +146,7 @@ def _train(
         return train_method(
             found,
             params,
-            partial(make_backbone, setting),
+            partial(make_backbone, setting, data=data),
             data,
             valid,
             seed=setting.seed,

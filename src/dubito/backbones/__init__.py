@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ._build import NETWORKS, build
 from .encoder_decoder import EncoderDecoder
+from .forest import Forest
 from .resnet import ResNet50, ResNetCIFAR
 from .small import CNN4, CNN9, MLP, LeNet5
 from .wide import WideResNet
@@ -19,6 +20,7 @@ __all__ = [
     "MLP",
     "NETWORKS",
     "EncoderDecoder",
+    "Forest",
     "LeNet5",
     "ResNet50",
     "ResNetCIFAR",
