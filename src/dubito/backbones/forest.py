@@ -135,7 +135,7 @@ class Forest(nn.Module):
             parts["feature"].append(torch.from_numpy(tree.feature).clamp(min=0).long())
             parts["threshold"].append(torch.from_numpy(tree.threshold).float())
             parts["child"].append((pairs + count).flatten())
-            parts["value"].append(value.float())
+            parts["value"].append(value.to(torch.get_default_dtype()))
             count += len(pairs)
         self.root = torch.tensor(roots)
         self.feature, self.threshold, self.child, self.value = (torch.cat(part) for part in parts.values())
