@@ -35,7 +35,9 @@ def test_a_table_of_thresholds_gets_a_forest(run, tmp_path):
     assert "auto: gce:q=0.7 on a forest" in said
     facts = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     assert "gce:q=0.7 (forest)" in [e["method"] for e in facts["race"]]
-    assert "The forest was better, so it was taken." in (folder / "report.html").read_text(encoding="utf-8")
+    report = (folder / "report.html").read_text(encoding="utf-8")
+    assert "The model (gce:q=0.7 on a forest) predicts" in report
+    assert "The forest was better, so it was taken." in report
     dubito("predict", folder, data, "--out", tmp_path / "same.csv")
     assert read(tmp_path / "same.csv") == read(folder / "predictions.csv")
     x, true, _ = rules(500, 1)

@@ -51,6 +51,11 @@ class Choice:
     gain: tuple[float, float, float] | None = field(default=None)  # over the baseline, with a 95 % interval
     network: dict[str, Any] = field(default_factory=dict)  # what changes in the setting of the networks
 
+    @property
+    def named(self) -> str:
+        """The method, and its network where that is not the usual one."""
+        return self.method + AS_SAID.get(self.network.get("backbone", ""), "")
+
 
 def diagnose(data: LabelledData, log_p: Tensor) -> Diagnosis:
     """The noise as an audit sees it by out-of-fold predictions of the baseline."""
@@ -182,10 +187,8 @@ def choose(folds: Folds, seed: int, *, table: bool = False) -> Choice:
     n, robust = len(folds.data), WITH_DECAY if WITH_DECAY in candidates else BASELINE
     again: list[tuple[str, dict[str, Any], tuple[str, ...]]] = []
     if table and noisy and n < LARGE:
-        less = (
-            ("linear", LINEAR, ON_LINEAR) if n < SMALL else ("weight decay", HELD_BACK, (winner, WITH_DECAY))
-        )
-        again.append(less)
+        decayed = "weight decay", HELD_BACK, (winner, WITH_DECAY)
+        again.append(("linear", LINEAR, ON_LINEAR) if n < SMALL else decayed)
     if table and not d.crowd and FEWEST <= n < LARGE:
         again.append((FOREST, for_forest(n), (robust,)))
     for word, changes, methods in again:

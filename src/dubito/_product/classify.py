@@ -213,14 +213,17 @@ def _complete(plan: Plan, known: Mapping[str, str], before: stored.Stored | None
     epochs = max(1, round(UPDATE_SHARE * plan.setting.epochs)) if warm else None
     starts = before.folds if warm and before is not None else {}
     folds = Folds(plan.setting, learned, number, place, say, starts=starts, epochs=epochs)
+    network = {"backbone": plan.setting.backbone}
     if before is not None:
-        choice = Choice(before.method, dict(before.given), why=tuple(before.facts.get("why", ())))
+        choice = Choice(
+            before.method, dict(before.given), why=tuple(before.facts.get("why", ())), network=network
+        )
     elif plan.method == "auto":
         choice = choose(folds, plan.setting.seed, table=plan.table)
         folds = folds.on(**choice.network)
         plan = replace(plan, setting=folds.setting)
     else:
-        choice = Choice(plan.method, {}, why=(f"{plan.method} was asked for.",))
+        choice = Choice(plan.method, {}, why=(f"{plan.method} was asked for.",), network=network)
     log_p = folds.all(choice.method, choice.params)
     say(f"{choice.method}: final network on all {len(learned):,} labelled items")
     start = before.final if warm and before is not None else None

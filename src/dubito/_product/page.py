@@ -73,7 +73,7 @@ def _summary(
         f"{how_many(found.audit, f'{N:,} labels{left}')} {kind_of(found.audit)[1]}."
         if N
         else "Every label was checked: none is left to judge.",
-        f"The model ({choice.method}) predicts {100 * noisy['value']:.1f} % of labels that it has not seen, "
+        f"The model ({choice.named}) predicts {100 * noisy['value']:.1f} % of labels that it has not seen, "
         f"and {right}.",
         worth_checking(found.audit),
     ]
