@@ -123,9 +123,8 @@ def prepare(
     z = at_least_float32(logits).movedim(dim, -1)
     check_classes(z, "logits")
     if target.is_floating_point():
-        if (
-            z.shape[-1] == 1 and not distribution
-        ):  # 0 or 1 for a single score, as binary_cross_entropy takes it
+        # 0 or 1 for a single score is what `binary_cross_entropy` takes.
+        if z.shape[-1] == 1 and not distribution:
             raise DubitoError(
                 "one score per example cannot tell classes apart: its loss would always be 0",
                 where="logits",

@@ -193,3 +193,14 @@ def test_lists_and_arrays_are_refused(name):
             loss(z, target)
     with pytest.raises(DubitoError, match="logits must be a tensor: got ndarray"):
         loss(z.numpy(), torch.tensor(y))
+
+
+@pytest.mark.parametrize("name", ["nll", "gce", "truncated_gce", "bootstrap"])
+def test_one_score_with_real_labels_is_no_classifier(name):
+    """As `binary_cross_entropy_with_logits` is called; the softmax of one score is 1, and so the loss was 0."""
+    scores, labels = torch.randn(4, 1), torch.tensor([[0.0], [1.0], [1.0], [0.0]])
+    with pytest.raises(DubitoError, match="one score per example cannot tell classes apart"):
+        getattr(losses, name)(scores, labels)
+    two = torch.cat([torch.zeros(4, 1), scores], 1)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(scores, labels)
+    torch.testing.assert_close(losses.nll(two, labels.squeeze(1).long()), expected)

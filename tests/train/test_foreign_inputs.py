@@ -13,7 +13,6 @@ from small import network, problem
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-import dubito
 from dubito import channels, heads, methods, targets
 from dubito.data import LabelledData
 from dubito.errors import DubitoError
@@ -124,17 +123,6 @@ def test_numbers_of_numpy() -> None:
             fit(network(), DATA, **{name: np.int64(3)})
     with pytest.raises(DubitoError, match=r"seed must be a whole number: expected at least 0, got -1$"):
         fit(network(), DATA, seed=-1)
-
-
-@pytest.mark.parametrize("loss", [dubito.nll, dubito.gce, dubito.truncated_gce, dubito.bootstrap])
-def test_one_score_with_real_labels_is_no_classifier(loss: Callable[..., Tensor]) -> None:
-    """As `binary_cross_entropy_with_logits` is called; the softmax of one score is 1, and so the loss was 0."""
-    scores, labels = torch.randn(4, 1), torch.tensor([[0.0], [1.0], [1.0], [0.0]])
-    with pytest.raises(DubitoError, match="one score per example cannot tell classes apart"):
-        loss(scores, labels)
-    two = torch.cat([torch.zeros(4, 1), scores], 1)
-    expected = nn.functional.binary_cross_entropy_with_logits(scores, labels)
-    torch.testing.assert_close(dubito.nll(two, labels.squeeze(1).long()), expected)
 
 
 def test_matrices_and_targets_that_are_no_tensors() -> None:

@@ -87,7 +87,8 @@ def _refined(inputs: tuple[Tensor, ...], tol: float) -> tuple[Panels, Tensor, Te
     panels = Panels(row, edges[:-1].repeat(len(mean)), edges.diff().repeat(len(mean)))
     p, error = torch.zeros_like(mean), torch.zeros_like(mean[:, 0])
     kept: list[Panels] = []
-    for depth in range(_DEPTH + 1):
+    depth = 0
+    while len(panels.row):
         found = [_integrals(inputs, part, tol) for part in _split(panels, mean.shape[-1])]
         mass, miss, inner = (torch.cat(column) for column in zip(*found))
         bad = (miss > max(tol, _FINEST) / (4 * len(edges))) & (depth < _DEPTH)
@@ -96,10 +97,8 @@ def _refined(inputs: tuple[Tensor, ...], tol: float) -> tuple[Panels, Tensor, Te
         # Twice what was seen of the panels, as it is an estimate, not a bound.
         error = error.index_add(0, done, 2 * miss[~bad] + inner[~bad])
         kept.append(Panels(*(x[~bad] for x in panels)))
-        if not bool(bad.any()):
-            break
         row, left, half = panels.row[bad], panels.left[bad], panels.length[bad] / 2
-        panels = Panels(row.repeat(2), torch.cat([left, left + half]), half.repeat(2))
+        panels, depth = Panels(row.repeat(2), torch.cat([left, left + half]), half.repeat(2)), depth + 1
     return Panels(*(torch.cat(column) for column in zip(*kept))), p.log(), error
 
 
