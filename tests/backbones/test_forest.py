@@ -94,3 +94,23 @@ def test_weights_decide_which_labels_count(steps) -> None:
     said = Forest.grow(both, labels, 3, weight=heavy).eval()(x).argmax(1)
     alone = Forest.grow(x, y, 3).eval()(x).argmax(1)
     assert float((said == alone).double().mean()) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "sentence"),
+    [
+        ([0, 1, 2, 0], {}, "labels do not fit at labels: expected 4 classes below 2, got 4 up to 2"),
+        ([0, 1, 0], {}, "labels do not fit at labels: expected 4 classes below 2, got 3 up to 1"),
+        ([0, 1, 1, 0], {"trees": 0}, "trees is too small"),
+        ([0, 1, 1, 0], {"leaf": 0}, "leaf is too small"),
+    ],
+)
+def test_what_cannot_grow_is_refused(labels, options, sentence):
+    with pytest.raises(DubitoError, match=sentence):
+        Forest.grow(torch.zeros(4, 3), torch.tensor(labels), 2, **options)
+
+
+def test_a_forest_has_features_and_classes():
+    for sizes in ((0, 2), (3, -1)):
+        with pytest.raises(DubitoError, match="is too small"):
+            Forest(*sizes)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from .._dense import check_sizes
 from ..errors import DubitoError
 
 TREES = 60
@@ -51,6 +52,7 @@ class Forest(nn.Module):
 
     def __init__(self, in_features: int, num_classes: int) -> None:
         super().__init__()
+        check_sizes(in_features=in_features, num_classes=num_classes)
         self.in_features, self.out_features, self.depth = in_features, num_classes, 0
         self.register_buffer("root", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("feature", torch.zeros(0, dtype=torch.int64))
@@ -81,6 +83,13 @@ class Forest(nn.Module):
             weight: how much each row counts ``(N,)``.
             generator: of what each split chooses among; None is a fresh one with seed 0.
         """
+        check_sizes(num_classes=num_classes, trees=trees, leaf=1 if leaf is None else leaf)
+        if len(labels) != len(inputs) or bool((labels >= num_classes).any()):
+            raise DubitoError(
+                "the labels do not fit", where="labels",
+                expected=f"{len(inputs):,} classes below {num_classes}",
+                got=f"{len(labels):,} up to {int(labels.max()) if len(labels) else -1}",
+            )  # fmt: skip
         kept = labels >= 0
         if not bool(kept.any()):
             raise DubitoError(
