@@ -10,8 +10,8 @@ Accuracy on true labels of held-out rows (30 %; of made tables 1,000 beside 600 
 ones. `nlc` is `NoisyLabelClassifier` as it comes, `nlc-0` without weight decay (the default before it was chosen by
 folds), `auto` is `dubito fit` without ``--method``, `boosting` is `HistGradientBoostingClassifier`. Lines with the
 code "before" are of commit fb63259, before these defaults; those with "now", and of made tables "slopes", of commit
-5b497fa, when all networks were perceptrons; those with "forest" of the commit that brought it (seed 20) or
-of a later one.
+5b497fa, when all networks were perceptrons; those with "forest" of the commit that brought it, or of a
+later one (seed 21, and pairwise noise).
 """
 
 from __future__ import annotations
