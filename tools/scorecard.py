@@ -76,14 +76,19 @@ def measured_before(line: dict[str, Any]) -> list[str]:
 
 
 def mutation(folder: Path) -> tuple[list[dict[str, Any]], str]:
-    """The latest line of every module that was mutated, and the date of the oldest of these."""
+    """The latest line of every module that was mutated and is still there, and the date of the oldest of these."""
     found: dict[str, dict[str, Any]] = {}
     for head, lines in sessions(folder):
         for line in lines:
-            if "module" in line and line["tried"]:
+            if "module" in line and line["tried"] and _is_there(line["module"]):
                 found[line["module"]] = {**line, "date": head["date"], "torch": head["versions"]["torch"]}
     lines = [found[name] for name in sorted(found)]
     return lines, min((str(line["date"]) for line in lines), default="")
+
+
+def _is_there(module: str) -> bool:
+    place = ROOT / "src" / "dubito" / module.replace(".", "/")
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
 
 
 def score(lines: Iterable[dict[str, Any]]) -> tuple[int, int]:
