@@ -56,6 +56,13 @@ def test_figures_are_combined_and_judged() -> None:
     assert judge(kills, []).figure == "not recorded"
 
 
+def test_a_mutated_module_that_is_gone_does_not_count(tool: ModuleType, tmp_path: Path) -> None:
+    head = {"session": {"date": "2026-01-02", "versions": {"torch": "2.13"}}}
+    lines = [{"module": name, "tried": 1} for name in ("losses", "links", "integrals.never_there")]
+    (tmp_path / "mutation.jsonl").write_text("\n".join(map(json.dumps, [head, *lines])), encoding="utf-8")
+    assert [found["module"] for found in tool.mutation(tmp_path)[0]] == ["links", "losses"]
+
+
 def test_the_latest_session_counts(tool: ModuleType, tmp_path: Path) -> None:
     for name, date, passed in (("b", "2026-01-02", 1), ("a", "2026-01-03", 2)):
         head = {"session": {"date": date, "command": "pytest", "versions": {"torch": "2"}}}
